@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -14,11 +14,11 @@ from export.contents import add_tokenizer, copy_contents, digests, source_weight
 from export.errors import ExportError
 from export.output_folder import check_place, clear_remains, whole
 from export.parity import Quantity, Row, as_data, compare, random_encodings
-from export.quantization.int8 import quantize
+from export.precision import PRECISIONS, RANDOM, REAL, Dtype, Precision
 from export.rounding import judge, reorder
 from export.tasks import choose_task
 from export.texts import TEXTS
-from export.writer import OPSET, WEIGHTS, write_graph
+from export.writer import OPSET, WEIGHTS
 from model.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from model.checkpoints.exported_prediction import FILE as PREDICTION
 from model.checkpoints.exported_prediction import write_predictor
@@ -27,50 +27,15 @@ from model.checkpoints.source import model_name, resolve
 from model.contract import Encoding, ModelInfo
 from model.onnx.backend import OnnxBackend
 from model.onnx.file import GRAPH, OnnxFile
-from model.onnx.names import DTYPE_KEY, FORMAT, NO_RANKING_KEY, TASK_KEY
-from model.onnx.vnni import NO_VNNI, has_exact_eight_bits
-from model.pytorch.backend import EXACT, TorchBackend
+from model.onnx.names import FORMAT, NO_RANKING_KEY, TASK_KEY
+from model.pytorch.backend import TorchBackend
+from model.pytorch.precision import EXACT
 
-Dtype = Literal["float32", "float16", "int8"]
-"""The dtype of the matrix products."""
 Step = Callable[[str], AbstractContextManager[None]]
 """Reports the name of a step while a `with` block runs, and then how long it took."""
 
-RANDOM, REAL = "random tokens", "texts"
 _ORDERS = 6
 """In how many orders PyTorch adds up at most, to tell how much float32 rounds."""
-_EXACT: Mapping[Quantity, float] = {
-    "hidden states": 1e-4,
-    "attention": 1e-4,
-    "scores": 1e-4,
-    "value norms": 1e-4,
-    "summaries": 1e-4,
-    "sentence vectors": 1e-4,
-    "1 - sentence cosine": 1e-6,
-    "logits": 1e-4,
-}
-# The size of hidden states and vectors depends on the model, so no absolute float16 bound fits all models.
-_HALF: Mapping[Quantity, float] = {
-    "attention": 0.02,
-    "scores": 0.01,
-    "value norms": 0.02,
-    "summaries": 0.01,
-    "1 - sentence cosine": 1e-4,
-}
-# Observed outputs are computed from float32 products, sentence vectors from int8 ones.
-_EIGHT_BITS: Mapping[Quantity, float] = {
-    "attention": 0.02,
-    "scores": 0.01,
-    "value norms": 0.02,
-    "summaries": 0.01,
-    "1 - sentence cosine": 0.02,
-}
-BOUNDS: Mapping[Dtype, Mapping[str, Mapping[Quantity, float]]] = {
-    "float32": {RANDOM: _EXACT, REAL: _EXACT},
-    "float16": {RANDOM: _HALF, REAL: _HALF},
-    "int8": {RANDOM: _EIGHT_BITS, REAL: _EIGHT_BITS},
-}
-"""The largest differences from PyTorch in float32 that an exported folder may have."""
 
 
 class ParityMissed(ExportError):
@@ -93,11 +58,8 @@ def export(
     `task` is as for `choose_task`. Returns the comparison. Raises ExportError, ModelError or OSError; then
     `target` is unchanged.
     """
-    if dtype == "int8" and not has_exact_eight_bits():
-        raise ExportError(
-            f"The graph in eight bits cannot be compared here: {NO_VNNI}. Export it on a processor with "
-            "VNNI, or without --quantize int8."
-        )
+    precision = PRECISIONS[dtype]
+    precision.check()
     with step(f"Finding {source}"):
         folder = resolve(source)
     clear_remains(target)
@@ -106,7 +68,7 @@ def export(
         with step("Reading the weights"):
             checkpoint, chosen = choose_task(load_checkpoint(folder), task)
         with step(f"Tracing and writing the graph in {dtype}"):
-            _write(checkpoint, new, dtype, chosen)
+            _write(checkpoint, new, precision, chosen)
         with step("Copying the tokenizer and the modules after the encoder"):
             copy_contents(folder, checkpoint.folder.layout, new)
             add_tokenizer(checkpoint.folder, new)
@@ -116,7 +78,7 @@ def export(
             if chosen is not None:
                 manifest["task"] = chosen
         with step("Comparing with PyTorch in float32"):
-            rows = _compare(choose_task(load_checkpoint(folder), task)[0], new, BOUNDS[dtype])
+            rows = _compare(choose_task(load_checkpoint(folder), task)[0], new, precision.bounds)
         if dtype == "float32" and not all(row.ok for row in rows):
             with step("Comparing both with PyTorch in float64"):
                 rows = _judge(rows, folder, task, new)
@@ -126,11 +88,10 @@ def export(
     return rows
 
 
-def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype, task: str | None) -> None:
+def _write(checkpoint: Checkpoint, new: Path, precision: Precision, task: str | None) -> None:
     """Write the graph, with a description of the model in its metadata."""
     config, no_ranking = checkpoint.encoder.config, checkpoint.folder.no_ranking
     described = {
-        DTYPE_KEY: "float32" if dtype == "int8" else dtype,
         "headlight.family": checkpoint.folder.model_type,
         "headlight.layers": config.num_layers,
         "headlight.heads": config.num_heads,
@@ -138,11 +99,7 @@ def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype, task: str | None) ->
         **({} if task is None else {TASK_KEY: task}),
         **({} if no_ranking is None else {NO_RANKING_KEY: f"{no_ranking}, and export the model again"}),
     }
-    if dtype == "float16":
-        checkpoint.encoder.reduce_precision(torch.float16)
-    path = write_graph(checkpoint.encoder, new, {key: str(value) for key, value in described.items()})
-    if dtype == "int8":
-        quantize(path, path)
+    precision.write(checkpoint.encoder, new, described)
 
 
 def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, new: Path) -> dict[str, Any]:

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from model.encoder.config import Similarity
+from model.encoder.config import AttentionSimilarity
 
 # How many components, a power of 2, are subtracted at once: all of them would need D times the memory of the
 # scores.
 _AT_ONCE = 4
 
 
-def prepare(x: Tensor, similarity: Similarity, metric: Tensor | None) -> Tensor:
+def prepare(x: Tensor, similarity: AttentionSimilarity, metric: Tensor | None) -> Tensor:
     """Turn queries or keys (B, H, N, D) into what `compare` compares, float32 in the same shape.
 
     Cosines are dot products of unit vectors. A Mahalanobis distance is the Euclidean one of vectors
@@ -25,7 +25,7 @@ def prepare(x: Tensor, similarity: Similarity, metric: Tensor | None) -> Tensor:
     return x if metric is None else x @ metric.float()
 
 
-def compare(q: Tensor, k: Tensor, similarity: Similarity, scale: float) -> Tensor:
+def compare(q: Tensor, k: Tensor, similarity: AttentionSimilarity, scale: float) -> Tensor:
     """Compare prepared queries (B, H, N, D) and keys (B, H, M, D): (B, H, N, M).
 
     The same as `model.encoder.attention.similarity_scores`, from what `prepare` made.

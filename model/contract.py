@@ -363,7 +363,7 @@ class Backend(Protocol):
         """Return the cost, in tokens with padding, of running sequences of these lengths together."""
         ...
 
-    def give_back(self) -> None:
+    def trim_memory(self) -> None:
         """Return the memory kept for later batches to the operating system; called after idle time."""
         ...
 

@@ -6,21 +6,19 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from model.checkpoints.folder import has_weights, read_folder, runs_with_torch
 from model.checkpoints.source import EMBEDDED, check_weights, resolve
+from model.choices import Kind
 from model.contract import Backend
 from model.errors import CheckpointError, Unsupported
 from model.onnx.file import OnnxFile, check_whole, find_graph
+from model.startup_check import check_model
 from model.tokenization.tokenizer import TextTokenizer
-from model.trial import try_model
 
 if TYPE_CHECKING:
     from model.pytorch.backend import TorchBackend
-
-Kind = Literal["auto", "torch", "onnx"]
-"""The ways to run a model; "auto" runs a checkpoint with PyTorch if it is installed, else a graph."""
 
 _EXPORT = "`headlight export MODEL FOLDER`, on a machine with PyTorch, makes a folder that runs without it"
 
@@ -53,7 +51,7 @@ def load_model(
         )
     else:
         tokenizer, backend = _load_torch(path, device, dtype, threads, native=native, strict=strict)
-    try_model(str(path), tokenizer, backend)
+    check_model(str(path), tokenizer, backend)
     return tokenizer, backend
 
 
@@ -107,7 +105,7 @@ def _load_forkable(
 
     with one_thread() as available:
         tokenizer, backend = _load_torch(path, "cpu", dtype, 1, native=native, strict=strict)
-        try_model(str(path), tokenizer, backend)
+        check_model(str(path), tokenizer, backend)
 
     def after_fork() -> tuple[TextTokenizer, Backend]:
         backend.use_threads(threads or available)
@@ -213,7 +211,7 @@ def _prepare_onnx(
 
     def after_fork() -> tuple[TextTokenizer, Backend]:
         backend = OnnxBackend(model, graph, device="cpu", dtype=dtype, threads=threads, prepacked=prepacked)
-        try_model(str(graph.path), model.tokenizer, backend)
+        check_model(str(graph.path), model.tokenizer, backend)
         return model.tokenizer, backend
 
     return after_fork

@@ -10,6 +10,7 @@ from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_va
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from model.checkpoints.source import EMBEDDED
+from model.choices import Dtype, Kind
 from service.flags import parse_flags
 from service.setting_help import is_automatic, refusal
 from service.setting_values import (
@@ -47,7 +48,7 @@ class Settings(BaseSettings):
         EMBEDDED,
         description="a folder, a hub name, or several as name=source,name=source; the first is the default",
     )
-    backend: Literal["auto", "torch", "onnx"] = Field(
+    backend: Kind = Field(
         "auto", description="runtime of the model; auto: onnx for an exported folder, torch for a checkpoint"
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto: CUDA if available")
@@ -58,7 +59,7 @@ class Settings(BaseSettings):
     strict: Literal["on", "off"] = Field(
         "off", description="refuse a model whose files have keys that the service does not know"
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
+    dtype: Dtype = Field(
         "auto",
         description="matrix-product precision; auto: bfloat16 on CUDA and CPUs that multiply it faster; "
         "int8: checkpoints on CPUs with AVX512-VNNI",

@@ -113,22 +113,7 @@ def products(backend: TorchBackend, tokens: int) -> Callable[[], object]:
     x = torch.randn(tokens, max(linear.inputs for linear in linears), dtype=dtype)
     output = torch.empty(tokens, max(linear.outputs for linear in linears), dtype=dtype)
     described = [
-        Product(
-            x.data_ptr(),
-            one.panels,
-            one.bias,
-            output.data_ptr(),
-            tokens,
-            one.inputs,
-            one.outputs,
-            one.activation,
-            one.scales,
-            one.smoothing,
-            one.low_panels,
-            one.precise,
-            one.gated,
-        )
-        for one in linears
+        Product(linear=one, x=x.data_ptr(), output=output.data_ptr(), tokens=tokens) for one in linears
     ]
     multiply = stack.kernels.products.multiply
 

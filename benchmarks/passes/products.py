@@ -18,9 +18,9 @@ from benchmarks.kit.command_line import parser_for
 from benchmarks.kit.turns import take_turns
 from model.encoder.linear import Linear
 from model.encoder.parts import Activation
+from model.pytorch.kernels import structures
 from model.pytorch.kernels.library import ACTIVATIONS, Products, check, find_kernels
 from model.pytorch.kernels.stack import lay_out
-from model.pytorch.kernels.structures import Product
 
 OURS, THEIRS = "ours", "oneDNN"
 _LAYERS = 6
@@ -85,8 +85,14 @@ def _our_product(layer: Linear, x: Tensor, output: Tensor, products: Products) -
     outputs, inputs = layer.weight.shape
     assert layer.bias is not None
     bias = layer.bias.float()
-    addresses = [tensor.data_ptr() for tensor in (x, panels, bias, output)]
-    product = Product(*addresses, len(x), inputs, outputs, ACTIVATIONS.index(layer.activation))
+    described = structures.Linear(
+        panels=panels.data_ptr(),
+        bias=bias.data_ptr(),
+        inputs=inputs,
+        outputs=outputs,
+        activation=ACTIVATIONS.index(layer.activation),
+    )
+    product = structures.Product(linear=described, x=x.data_ptr(), output=output.data_ptr(), tokens=len(x))
 
     def run(_alive: object = (panels, bias, output)) -> None:
         check(products.multiply(byref(product)))

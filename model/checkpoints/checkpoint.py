@@ -74,17 +74,17 @@ def _with_frequencies(folder: ModelFolder, found: Sequence[Stored]) -> ModelFold
 
     A model was trained with the stored ones, which may be rounded. Raises CheckpointError.
     """
-    family, place, config = folder.family, folder.layout.transformer, folder.config
+    family, path, config = folder.family, folder.layout.transformer, folder.config
     if not family.frequencies or all(layer.rotary is None for layer in config.layers):
         return folder
-    tensors = _canonical(found, family, place)
+    tensors = _canonical(found, family, path)
     stored = next((tensors[name] for name in family.frequencies if name in tensors), None)
     if stored is None:
         return folder
     count = {len(layer.rotary.frequencies) for layer in config.layers if layer.rotary is not None}
     if {stored.shape} != {(number,) for number in count} or stored.dtype not in FLOATS:
         raise CheckpointError(
-            f"{place}: the tensor {stored.name} is {stored.dtype} {stored.shape}; it must be "
+            f"{path}: the tensor {stored.name} is {stored.dtype} {stored.shape}; it must be "
             f"{max(count)} frequencies: use the files of one checkpoint."
         )
     frequencies = tuple(read_tensors([stored])[stored.name].float().tolist())
@@ -137,10 +137,10 @@ def _match(
 
     Every parameter must be stored, every stored tensor used or known to be dropped, and all shapes right.
     """
-    family, place = folder.family, folder.layout.transformer
-    tensors = _canonical(found, family, place)
+    family, path = folder.family, folder.layout.transformer
+    tensors = _canonical(found, family, path)
     shapes = {name: tuple(parameter.shape) for name, parameter in encoder.named_parameters()}
-    _check_refused(tensors, family, place)
+    _check_refused(tensors, family, path)
     names = family.sources(shapes, folder.raw, tensors)
     used = {part.name for parts in names.values() for part in parts}
     predicting = set() if predictor is None else used_names(family, predictor.info.kind, tensors)
@@ -160,17 +160,17 @@ def _match(
     ]
     if len(problems) == 1 and unexpected and _is_other(folder.raw):
         raise CheckpointError(
-            f"{place}: {_listed(unexpected)} belong to the architecture {shown(folder.raw['architectures'])} "
+            f"{path}: {_listed(unexpected)} belong to the architecture {shown(folder.raw['architectures'])} "
             "of config.json, whose heads headlight does not serve: save the encoder alone, with AutoModel of "
             "transformers, or remove these tensors."
         )
     if problems:
         raise CheckpointError(
-            f"{place}: the weights do not fit its config.json; {'; '.join(problems)}: use the files of one "
+            f"{path}: the weights do not fit its config.json; {'; '.join(problems)}: use the files of one "
             "checkpoint."
         )
     if heads:
-        _say_dropped(place, family, heads)
+        _say_dropped(path, family, heads)
     return {ours: [(tensors[part.name], part) for part in parts] for ours, parts in names.items()}
 
 

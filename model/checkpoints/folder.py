@@ -19,7 +19,7 @@ from model.families import graph_only
 from model.families.family import Family
 from model.families.own.headlight import HEADLIGHT
 from model.families.table import explain_unsupported, find_family
-from model.families.tokenizers import find_tokenizer_class, has_segments, keeps_tokenizer
+from model.families.tokenizers import find_tokenizer_class, has_segments
 from model.files import read_json, reason, shown
 from model.heads.dense import Dense, First, Step, UnitLength
 from model.keys.files import check_keys
@@ -154,8 +154,9 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
     limits = [n for n in (layout.sentence.max_length, config.position_limit) if n is not None]
     model_type = family.name if family is not None else shown(raw.get("model_type")).strip("'")
     settings = layout.sentence.tokenizer_settings
-    name = find_tokenizer_class(layout.transformer, raw, settings)
-    found = find_tokenizer(layout.transformer, name, settings, keeps=keeps_tokenizer(raw))
+    name = find_tokenizer_class(layout.transformer, raw, settings, family)
+    keeps = family is not None and family.keeps_tokenizer
+    found = find_tokenizer(layout.transformer, name, settings, keeps=keeps)
     if found is None:
         raise CheckpointError(no_tokenizer(layout.transformer, weights=not graph))
     source, whole = found
@@ -217,10 +218,10 @@ def _account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:
 def has_weights(path: Path) -> bool:
     """Return whether a folder has safetensors of its encoder; of a broken one, those at its top count."""
     try:
-        place = read_layout(path).transformer
+        transformer = read_layout(path).transformer
     except CheckpointError:
-        place = path
-    return any(place.glob("model.safetensors*"))
+        transformer = path
+    return any(transformer.glob("model.safetensors*"))
 
 
 def runs_with_torch(path: Path) -> bool:

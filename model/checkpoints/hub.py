@@ -35,26 +35,26 @@ def fetch_model(name: str, revision: str | None, *, graph: bool) -> Path:
     `revision` is a branch, a tag or a commit; None is the newest commit of the main branch. With `graph`, the
     graph is fetched in the place of the weights. Pickles and weights of other frameworks never are.
     """
-    place = _fetch(name, revision, _SMALL)
+    fetched = _fetch(name, revision, _SMALL)
     if _offline():
-        return place
-    commit = place.name  # whatever the branch is by now: all files are of one commit
-    first, *others = _modules(place)
+        return fetched
+    commit = fetched.name  # whatever the branch is by now: all files are of one commit
+    first, *others = _modules(fetched)
     if first or others:
         folders = [f"{folder}/" for folder in (first, *others) if folder]
         _fetch(name, commit, [folder + file for folder in map(glob.escape, folders) for file in _SMALL])
     weights = [] if graph else [_below(first, "model.safetensors")]
     dense = [_below(folder, "model.safetensors") for folder in others]
-    place = _fetch(name, commit, [*weights, *dense, *_EXPORTED, *(_graph("model.onnx") if graph else ())])
-    if weights and not present(place / first / "model.safetensors"):
-        shards = [_below(first, file) for file in _shards(place / first)]
-        place = _fetch(name, commit, shards) if shards else place
+    fetched = _fetch(name, commit, [*weights, *dense, *_EXPORTED, *(_graph("model.onnx") if graph else ())])
+    if weights and not present(fetched / first / "model.safetensors"):
+        shards = [_below(first, file) for file in _shards(fetched / first)]
+        fetched = _fetch(name, commit, shards) if shards else fetched
     # Of possibly many graphs of another exporter, only the one to run.
     for file in OTHER_GRAPHS if graph else ():
-        if any(place.glob("*.onnx")) or any(place.glob("onnx/*.onnx")):
+        if any(fetched.glob("*.onnx")) or any(fetched.glob("onnx/*.onnx")):
             break
-        place = _fetch(name, commit, _graph(file))
-    return place
+        fetched = _fetch(name, commit, _graph(file))
+    return fetched
 
 
 def _graph(file: str) -> tuple[str, ...]:
@@ -62,10 +62,10 @@ def _graph(file: str) -> tuple[str, ...]:
     return tuple(f"{folder}{file}{part}" for folder in ("", "onnx/") for part in ("", "_data", ".data"))
 
 
-def _modules(place: Path) -> Iterator[str]:
+def _modules(fetched: Path) -> Iterator[str]:
     """Yield the folders of the modules, first the transformer's; what is wrong with them is told later."""
     try:
-        entries = read_json(place / "modules.json", optional=True, kind=list)
+        entries = read_json(fetched / "modules.json", optional=True, kind=list)
     except CheckpointError:
         entries = []
     paths = [str(entry.get("path", "")) for entry in entries if isinstance(entry, dict)]

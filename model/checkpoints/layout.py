@@ -80,7 +80,7 @@ class Layout:
     @property
     def weighted(self) -> tuple[Path, ...]:
         """The folders of modules after the transformer that have weights."""
-        return (*(place for kind, place in self.steps if kind != "Normalize"), *self.token_dense)
+        return (*(subfolder for kind, subfolder in self.steps if kind != "Normalize"), *self.token_dense)
 
 
 def read_layout(folder: Path) -> Layout:
@@ -138,8 +138,8 @@ def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
             f"any of {', '.join(_AFTER)}, up to {_MODULES} modules in all; or one Transformer and one "
             "SpladePooling."
         )
-    places = [_inside(folder, path, file) for _, path in named]
-    return list(zip(kinds, places, strict=True))
+    subfolders = [_inside(folder, path, file) for _, path in named]
+    return list(zip(kinds, subfolders, strict=True))
 
 
 def _check_kind(file: Path, general: Mapping[str, Any], task: str, *, sparse: bool) -> None:
@@ -164,23 +164,24 @@ def _after(
     kinds = [kind for kind, _ in modules]
     pooled = kinds.index("Pooling") if "Pooling" in kinds else 0
     steps = []
-    for number, (kind, place) in enumerate(modules):
+    for number, (kind, subfolder) in enumerate(modules):
         if kind == "Normalize":
-            level = _level(place)
+            level = _level(subfolder)
             if level != "sentence_embedding" and number < pooled:
                 raise CheckpointError(
-                    f"{place / 'config.json'}: module_input_name is {level}, and {file} lists this Normalize "
-                    "before the Pooling: sentence-transformers then pools vectors of tokens at unit length, "
-                    "and headlight pools them as they are; use a model that was trained without it."
+                    f"{subfolder / 'config.json'}: module_input_name is {level}, and {file} lists this "
+                    "Normalize before the Pooling: sentence-transformers then pools vectors of tokens at "
+                    "unit length, and headlight pools them as they are; use a model that was trained without "
+                    "it."
                 )
             if not tokens and number > pooled and level == "sentence_embedding":
-                steps.append((kind, place))
+                steps.append((kind, subfolder))
         elif kind == "LayerNorm" and tokens:
             raise CheckpointError(
                 f"{file} lists a LayerNorm, which late interaction does not have: remove it."
             )
         elif kind in ("Dense", "LayerNorm"):
-            steps.append((kind, place))
+            steps.append((kind, subfolder))
     normalize = bool(steps) and steps[-1][0] == "Normalize"
     return steps[:-1] if normalize else steps, normalize
 
@@ -293,19 +294,19 @@ def _encodable(text: str) -> bool:
 def _inside(folder: Path, path: str, file: Path) -> Path:
     """Find the folder of a module, which must be inside the model's folder; raises CheckpointError."""
     try:
-        place = folder / path
+        subfolder = folder / path
         # Folders in the hub's cache are real; only files are links, which lead out of the folder.
         if Path(path).is_absolute() or ".." in Path(path).parts or len(path) > 255:
             inside = False
         else:
-            inside = place.resolve().is_relative_to(folder.resolve())
+            inside = subfolder.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError, ValueError):  # an invalid path, or a loop of links
         inside = False
     if not inside:
         raise CheckpointError(
             f"{file}: the path {shown(path)} of a module is not a folder inside {folder}: move it there."
         )
-    return place
+    return subfolder
 
 
 def _listed(kinds: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.encoder.adapters import TaskRows
-from model.encoder.config import EncoderConfig, Similarity
+from model.encoder.config import AttentionSimilarity, EncoderConfig
 from model.encoder.disentangled import PositionVectors, attend_disentangled, position_scores
 from model.encoder.linear import Linear, widened
 from model.encoder.norms import head_norm
@@ -47,7 +47,7 @@ _LOWEST = torch.finfo(torch.float32).min
 def similarity_scores(
     q: Tensor,
     k: Tensor,
-    similarity: Similarity,
+    similarity: AttentionSimilarity,
     metric: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
@@ -262,16 +262,16 @@ class SelfAttention(nn.Module):
 
     def packed(self, packing: Packing) -> bool:
         """Whether sequences of all lengths attend in one FlashAttention call on CUDA (Dao 2023)."""
-        place = self.qkv
-        if place.device.type != "cuda" or not packing.tokens or not self.plain or packing.unattended:
+        qkv = self.qkv
+        if qkv.device.type != "cuda" or not packing.tokens or not self.plain or packing.unattended:
             return False
-        suited = place.dtype in (torch.bfloat16, torch.float16) and self.config.head_size % _FLASH_STEP == 0
-        return suited and torch.cuda.get_device_capability(place.device) >= _FLASH_SINCE
+        suited = qkv.dtype in (torch.bfloat16, torch.float16) and self.config.head_size % _FLASH_STEP == 0
+        return suited and torch.cuda.get_device_capability(qkv.device) >= _FLASH_SINCE
 
     def pads_runs(self, packing: Packing) -> bool:
         """Whether these sequences attend in padded runs: bfloat16 on a CPU, without masks or biases."""
-        place, short = self.qkv, max(packing.lengths, default=0) <= _LONGEST
-        suited = place.dtype == torch.bfloat16 and place.device.type == "cpu"
+        qkv, short = self.qkv, max(packing.lengths, default=0) <= _LONGEST
+        suited = qkv.dtype == torch.bfloat16 and qkv.device.type == "cpu"
         return suited and short and self.plain and not packing.unattended
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, unattended: int) -> Tensor:

@@ -9,7 +9,7 @@ from model.encoder.parts import Activation, Adapters, Disentangled, LayerConfig,
 from model.errors import CheckpointError
 
 Positions = Literal["sinusoidal", "learned", "none"]
-Similarity = Literal["dot_product", "cosine", "manhattan", "mahalanobis"]
+AttentionSimilarity = Literal["dot_product", "cosine", "manhattan", "mahalanobis"]
 
 _LEAST = {
     "vocab_size": 1,
@@ -83,7 +83,7 @@ class EncoderConfig:
     num_kv_heads: int = 0
     scale: float | None = None
     qk_norm: Literal["layer", "rms", "joint"] | None = None
-    similarity: Similarity = "dot_product"
+    similarity: AttentionSimilarity = "dot_product"
     causal: bool = False
     relative_bias: RelativeBias | None = None
     alibi: bool = False

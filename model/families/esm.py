@@ -63,6 +63,7 @@ _LAYER = "encoder.layer.{}."
 
 ESM = Family(
     name="esm",
+    tokenizer="EsmTokenizer",
     read_config=read_config,
     names={
         "embeddings.token": ("embeddings.word_embeddings.weight",),

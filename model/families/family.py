@@ -46,7 +46,8 @@ class Family:
     all names. `frequencies` are names of a tensor with the frequencies of rotary positions, which counts more
     than `config.json`. `predictors` are the heads that are served, by what they predict. `refused` maps
     patterns of tensors that change what is computed to why they cannot be served. `masks_embeddings`: tokens
-    that are not attended to are zero from the embeddings on.
+    that are not attended to are zero from the embeddings on. `tokenizer` is the class of tokenizers where a
+    folder's files name none; with `keeps_tokenizer` its tokenizer.json is taken as it is, whatever they name.
     """
 
     name: str
@@ -61,6 +62,8 @@ class Family:
     predictors: Mapping[HeadKind, PredictorTable] = field(default_factory=dict)
     numbers: Callable[[Mapping[str, Any], int], tuple[int, ...]] = lambda _, layer: (layer,)
     masks_embeddings: bool = False
+    tokenizer: str = ""
+    keeps_tokenizer: bool = False
 
     def sources(
         self, parameters: Iterable[str], config: Mapping[str, Any], stored: Container[str]

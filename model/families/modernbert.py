@@ -82,6 +82,7 @@ _HEAD = (
 
 MODERNBERT = Family(
     name="modernbert",
+    keeps_tokenizer=True,
     read_config=read_config,
     names={
         "embeddings.token": ("embeddings.tok_embeddings.weight",),

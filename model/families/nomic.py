@@ -192,6 +192,7 @@ _either = either_below(_OWN, _NATIVE)
 
 NOMIC_BERT = Family(
     name="nomic_bert",
+    tokenizer="BertTokenizer",
     read_config=read_config,
     names={
         "embeddings.token": ("embeddings.word_embeddings.weight",),

@@ -65,6 +65,7 @@ _ATTENTION, _FEED_FORWARD = "encoder.block.{}.layer.0.", "encoder.block.{}.layer
 
 T5 = Family(
     name="t5",
+    tokenizer="T5Tokenizer",
     read_config=read_config,
     names={
         "embeddings.token": Either((("shared.weight",), ("encoder.embed_tokens.weight",))),
@@ -92,4 +93,4 @@ T5 = Family(
     predictors={"token_classification": TOKEN_CLASSES},
 )
 MT5 = replace(T5, name="mt5")
-UMT5 = replace(T5, name="umt5", read_config=read_config_umt5)
+UMT5 = replace(T5, name="umt5", keeps_tokenizer=True, read_config=read_config_umt5)

@@ -5,27 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import CheckpointError
+from model.families.family import Family
 from model.files import shown
 
-_BY_FAMILY = {
-    "bert": "BertTokenizer",
-    "distilbert": "DistilBertTokenizer",
-    "electra": "ElectraTokenizer",
-    "mpnet": "MPNetTokenizer",
-    "nomic_bert": "BertTokenizer",
-    "roberta": "RobertaTokenizer",
-    "esm": "EsmTokenizer",
-    "xlm-roberta": "XLMRobertaTokenizer",
-    "camembert": "CamembertTokenizer",
-    "t5": "T5Tokenizer",
-    "mt5": "T5Tokenizer",
-    "umt5": "T5Tokenizer",
-    "albert": "AlbertTokenizer",
-    "deberta-v2": "DebertaV2Tokenizer",
-}
-"""The class for a folder whose files name none, by `model_type`."""
-_KEPT = ("modernbert", "umt5")
-"""Families whose tokenizer.json is taken as it is, whatever class the folder names."""
 _NO_SEGMENTS = frozenset(
     f"{name}Tokenizer" for name in ("DistilBert", "MPNet", "Roberta", "XLMRoberta", "Camembert", "T5", "Esm")
 )
@@ -41,13 +23,15 @@ _OTHER_RULES = frozenset(
 """Classes that transformers runs as a program of their own, and that ignore a tokenizer.json."""
 
 
-def find_tokenizer_class(folder: Path, config: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+def find_tokenizer_class(
+    folder: Path, config: Mapping[str, Any], settings: Mapping[str, Any], family: Family | None
+) -> str:
     """Return the name of a folder's class of tokenizers, "" if it is unknown or has code of its own.
 
     That of tokenizer_config.json, `settings`, goes before that of config.json, and that before the family's.
     Raises CheckpointError for a class that splits words by rules that a tokenizer.json cannot have.
     """
-    file, name = "config.json", config.get("tokenizer_class") or _BY_FAMILY.get(str(config.get("model_type")))
+    file, name = "config.json", config.get("tokenizer_class") or (family.tokenizer if family else "")
     if settings.get("tokenizer_class"):
         file, name = "tokenizer_config.json", settings["tokenizer_class"]
     if isinstance(name, str) and name in _OTHER_RULES:
@@ -66,8 +50,3 @@ def has_segments(name: str, settings: Mapping[str, Any]) -> bool:
     if not isinstance(inputs, list):
         raise CheckpointError(f"model_input_names is {shown(inputs)}; it must be a list of names.")
     return "token_type_ids" in inputs
-
-
-def keeps_tokenizer(config: Mapping[str, Any]) -> bool:
-    """Return whether a family's tokenizer.json is taken as it is, whatever class the folder names."""
-    return config.get("model_type") in _KEPT

@@ -135,14 +135,14 @@ class OnnxBackend:
                 outputs[i] = output
         return outputs
 
-    def give_back(self) -> None:
+    def trim_memory(self) -> None:
         """Return the memory of large maps, which would otherwise stay at its highest use so far."""
         if not self._on_cpu:
             return
         token = np.zeros(1, np.int64)
         least = Batch(token, token, np.array([0, 1]), (Want(token_layers=(0,)),))
         for padded in self._pad(least):
-            self._compute(self._shared.give_back, padded)
+            self._compute(self._shared.trim_memory, padded)
 
     @property
     def prepares_short(self) -> bool:

@@ -36,8 +36,8 @@ def find_graph(source: Path) -> OnnxFile | None:
     if source.is_file() and source.suffix == ".onnx":
         folder = source.parent
         return OnnxFile(source, folder.parent if folder.name == "onnx" else folder)
-    places = (place / name for name in (GRAPH, *OTHER_GRAPHS) for place in (source, source / "onnx"))
-    return next((OnnxFile(path, source) for path in places if path.is_file()), None)
+    candidates = (folder / name for name in (GRAPH, *OTHER_GRAPHS) for folder in (source, source / "onnx"))
+    return next((OnnxFile(path, source) for path in candidates if path.is_file()), None)
 
 
 def check_whole(file: OnnxFile) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from model.arrays import IntArray, Places
 from model.contract import FloatArray
-from model.encoder.config import Similarity
+from model.encoder.config import AttentionSimilarity
 from model.progress import Progress
 
 _LOWEST = np.finfo(np.float32).min
@@ -25,8 +25,8 @@ class FetchedHeads:
 
     def of(self, heads: Places) -> tuple[FloatArray, ...]:
         """Return the arrays, (heads, …) each, of some of these heads."""
-        places = find(self.numbers, heads)
-        return tuple(array[places] for array in self.arrays)
+        indices = find(self.numbers, heads)
+        return tuple(array[indices] for array in self.arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class GraphLayer:
     pairs: FetchedHeads | None = None
     norms: FetchedHeads | None = None
     bias: FetchedHeads | None = None
-    similarity: Similarity = "dot_product"
+    similarity: AttentionSimilarity = "dot_product"
     position_keys: FetchedHeads | None = None
     position_queries: FetchedHeads | None = None
     scale: float | None = None
@@ -105,7 +105,7 @@ class GraphLayer:
         return self.probabilities(sequences, heads, rows) * norms[:, None, :]
 
 
-def compare(q: FloatArray, k: FloatArray, similarity: Similarity) -> FloatArray:
+def compare(q: FloatArray, k: FloatArray, similarity: AttentionSimilarity) -> FloatArray:
     """Compare queries (heads, rows, D) with keys (heads, N, D), as a graph returns them: (heads, rows, N).
 
     The graph has made the vectors of cosines unit vectors, and has multiplied those of Mahalanobis distances
@@ -138,10 +138,10 @@ def _add_by_distance(scores: FloatArray, x: FloatArray, vectors: FloatArray, dis
     nearest = vectors.shape[2] // 2
     for i, j in product(range(0, distance.shape[0], _SQUARE), range(0, distance.shape[1], _SQUARE)):
         rows, columns = slice(i, i + _SQUARE), slice(j, j + _SQUARE)
-        places = distance[rows, columns] + nearest
-        first = places.min()
-        products = x[:, rows] @ vectors[:, :, first : places.max() + 1]
-        scores[:, rows, columns] += np.take_along_axis(products, (places - first)[None], -1)
+        indices = distance[rows, columns] + nearest
+        first = indices.min()
+        products = x[:, rows] @ vectors[:, :, first : indices.max() + 1]
+        scores[:, rows, columns] += np.take_along_axis(products, (indices - first)[None], -1)
 
 
 def softmax(scores: FloatArray) -> FloatArray:

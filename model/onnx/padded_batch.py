@@ -53,9 +53,9 @@ class PaddedBatch:
         self._real = np.arange(length) < self._lengths[:, None]  # (B, N)
         hidden = np.array([batch.unattended[i] for i in members] if batch.unattended else 0, np.int64)
         self._attended = np.arange(length) < (self._lengths - hidden)[:, None]  # (B, N)
-        place = np.concatenate([np.arange(*batch.cu_seqlens[i : i + 2]) for i in members])
+        tokens = np.concatenate([np.arange(*batch.cu_seqlens[i : i + 2]) for i in members])
         self._input_ids, self._segment_ids = (
-            self._laid_out(x[place]) for x in (batch.input_ids, batch.segment_ids)
+            self._laid_out(x[tokens]) for x in (batch.input_ids, batch.segment_ids)
         )
         self._wanting: dict[int, list[int]] = defaultdict(list)
         """Hidden state -> indices of the members that want it."""
@@ -150,8 +150,8 @@ class PaddedBatch:
     def _span(self, state: int, member: int) -> slice:
         """Return where a member's tokens are among those whose hidden state was returned."""
         wanting = self._wanting[state]
-        place = wanting.index(member)
-        start = int(self._lengths[wanting[:place]].sum())
+        index = wanting.index(member)
+        start = int(self._lengths[wanting[:index]].sum())
         return slice(start, start + int(self._lengths[member]))
 
     def _states(self, member: int, layers: Sequence[int], results: Mapping[str, Array]) -> FloatArray | None:

@@ -90,9 +90,9 @@ def _tensor(content: mmap.mmap, start: int, end: int) -> tuple[int, int, tuple[i
         elif number == _RAW:
             raw = first, last
         elif number == _DIMS:
-            place = first
-            while place < last:  # one number, or several that are packed
-                size, place = _varint(content, place)
+            offset = first
+            while offset < last:  # one number, or several that are packed
+                size, offset = _varint(content, offset)
                 dims.append(size)
     return kind, math.prod(dims), raw
 
@@ -104,34 +104,34 @@ def _is_large(content: mmap.mmap, raw: tuple[int, int]) -> bool:
 
 def _fields(content: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield the fields of a message: number, and where its value begins and ends; raises ValueError."""
-    place = start
-    while place < end:
-        tag, place = _varint(content, place)
+    offset = start
+    while offset < end:
+        tag, offset = _varint(content, offset)
         number, kind = tag >> 3, tag & 7
-        first = place
+        first = offset
         if kind == _VARINT:
-            _, place = _varint(content, place)
+            _, offset = _varint(content, offset)
         elif kind == _BYTES:
-            size, first = _varint(content, place)
-            place = first + size
+            size, first = _varint(content, offset)
+            offset = first + size
         elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
-            place += 8 if kind == _EIGHT_BYTES else 4
+            offset += 8 if kind == _EIGHT_BYTES else 4
         else:
             raise ValueError(f"a field of the type {kind}")
-        if place > end:
+        if offset > end:
             raise ValueError("a field that is longer than the file")
-        yield number, first, place
+        yield number, first, offset
 
 
-def _varint(content: mmap.mmap, place: int) -> tuple[int, int]:
+def _varint(content: mmap.mmap, offset: int) -> tuple[int, int]:
     """Read an integer of seven bits a byte; returns it, and where it ends."""
     value = shift = 0
     while True:
-        byte = content[place]
-        place += 1
+        byte = content[offset]
+        offset += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value, place
+            return value, offset
         shift += 7
         if shift > 63:
             raise ValueError("an integer of more than 64 bits")

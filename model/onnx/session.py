@@ -126,7 +126,7 @@ class Graph:
             raise
         return dict(zip(outputs, results, strict=True))
 
-    def give_back(self, feed: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
+    def trim_memory(self, feed: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
         """Run once on the CPU, then return the freed memory of all sessions, except the arena's first region.
 
         The runtime shrinks its arena only at the end of a run.
@@ -190,8 +190,8 @@ def _share_arena() -> None:
     It is bounded, so that a run that needs too much memory fails before the system ends the process.
     """
     settings = {"arena_extend_strategy": _DOUBLED, "max_mem": int(_ARENA_SHARE * _memory_limit())}
-    place = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
-    ort.create_and_register_allocator(place, ort.OrtArenaCfg(settings))
+    memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(memory, ort.OrtArenaCfg(settings))
 
 
 def _memory_limit() -> int:

@@ -24,7 +24,7 @@ from model.contract import (
 )
 from model.encoder.adapters import TaskRows
 from model.encoder.encoder import Encoder
-from model.encoder.linear import StoredParts, suitable_rows
+from model.encoder.linear import suitable_rows
 from model.encoder.packing import Packing
 from model.errors import OutOfMemory, Unsupported
 from model.heads.pooling import Bags
@@ -33,20 +33,16 @@ from model.heads.sparse import Splade
 from model.heads.vectors import sentences
 from model.lanes import choose_lanes, count_cores
 from model.progress import Progress
-from model.pytorch.kernels.eight_bits import rounds_all
-from model.pytorch.kernels.library import Kernels, NoKernels, end_threads, find_int8_kernels, find_kernels
+from model.pytorch.kernels.library import end_threads
 from model.pytorch.kernels.short_passes import ShortPasses
-from model.pytorch.kernels.stack import run_on_kernels
 from model.pytorch.observing import BatchObserver
+from model.pytorch.precision import Precision
 from model.pytorch.tensor_operations import TensorOperations
 
 # One size only, so startup measures none: on a busy machine the winner would change from start to start.
 # 256 and 512 tokens run at 0.86 and 0.95 of this rate, 2048 no faster (`benchmarks/passes/forward.md`).
 _BUDGETS = (1024,)
 _BUDGETS_CUDA = (1024, 2048, 4096, 8192, 16384, 32768)
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-EXACT = "float64"
-"""A dtype that is not served: in it, all but the results is computed, to tell how much float32 rounds."""
 
 
 def choose_device(device: str) -> str:
@@ -61,49 +57,6 @@ def choose_device(device: str) -> str:
                 f"device {device} does not exist: PyTorch sees {found} CUDA device(s).", field="device"
             )
     return device
-
-
-def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
-    """Resolve "auto": on a CPU, bfloat16 if `native` kernels run it faster, else float32; on CUDA, 16 bits.
-
-    Raises Unsupported for a dtype that does not run on the device, or int8 on this processor.
-    """
-    if dtype == "int8":
-        _check_int8(device, native=native)
-        return dtype
-    if dtype != "auto":
-        if dtype not in (*_DTYPES, EXACT):
-            raise Unsupported(
-                f"dtype is {dtype}; PyTorch runs models in {', '.join(_DTYPES)} or int8: choose one of them.",
-                field="dtype",
-            )
-        if dtype == "float16" and device == "cpu":
-            raise Unsupported("float16 runs on CUDA; on a CPU choose float32 or bfloat16.", field="dtype")
-        return dtype
-    if device != "cpu":
-        return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
-    if not native:
-        return "float32"
-    try:
-        kernels = find_kernels(torch.bfloat16)
-    except NoKernels:
-        return "float32"
-    return "bfloat16" if kernels.multiplies_pairs else "float32"
-
-
-def _check_int8(device: str, *, native: bool) -> None:
-    """Raise Unsupported where products of eight-bit integers cannot run."""
-    reason = "it runs on CPUs" if device != "cpu" else "it needs the native kernels, which are off"
-    if device == "cpu" and native:
-        try:
-            find_int8_kernels()
-        except NoKernels as error:
-            reason = str(error)
-        else:
-            return
-    raise Unsupported(
-        f"dtype int8 cannot run here: {reason}; choose float32 or bfloat16, or auto.", field="dtype"
-    )
 
 
 @contextmanager
@@ -134,28 +87,16 @@ class TorchBackend:
         native: bool = True,
     ) -> None:
         device = choose_device(device)
-        dtype = choose_dtype(dtype, device, native=native)
+        precision = Precision.choose(
+            dtype, device, head_size=checkpoint.encoder.config.head_size, native=native
+        )
         self.budgets = _BUDGETS if device == "cpu" else _BUDGETS_CUDA
         self.device = torch.device(device)
         self.use_threads(threads or min(torch.get_num_threads(), count_cores()))
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
         parameters = sum(one.numel() for one in self.encoder.parameters())  # before they are packed
-        kernels, precision = None, _DTYPES.get(dtype, torch.float32)
-        if dtype == "int8":
-            kernels, precision = find_int8_kernels(head_size=self.encoder.config.head_size)
-        if dtype == EXACT:
-            self.encoder.double()
-        elif not (dtype == "int8" and rounds_all(self.encoder.config)):
-            self.encoder.reduce_precision(precision)
-        self._kernels, no_kernels = self._choose_kernels(
-            kernels, precision, checkpoint.stored, native=native and dtype != EXACT
-        )
-        if dtype == "int8" and self._kernels is None:
-            raise Unsupported(
-                f"dtype int8 cannot run this model, because its native kernels cannot: {no_kernels}; choose "
-                "float32 or bfloat16, or auto.",
-                field="dtype",
-            )
+        self._kernels, no_kernels = precision.apply(self.encoder, checkpoint.stored)
+        self._observes_apart = precision.rounds_weights
         self.short_passes = ShortPasses.of(self.encoder)
         if self._kernels is None:
             self.encoder.prepack()
@@ -175,7 +116,7 @@ class TorchBackend:
             checkpoint.folder.describe(
                 backend="torch",
                 device=device,
-                dtype=dtype,
+                dtype=precision.name,
                 head=None if predictor is None else predictor.info,
             ),
             kernels=None if self._kernels is None else self._kernels.instructions,
@@ -190,25 +131,11 @@ class TorchBackend:
         self._threads = threads
         self.lanes = choose_lanes(threads) if self.device.type == "cpu" else 1
 
-    def _choose_kernels(
-        self, kernels: Kernels | None, precision: torch.dtype, stored: StoredParts, *, native: bool
-    ) -> tuple[Kernels | None, str | None]:
-        """Run the blocks on native kernels if possible; returns the kernels, or the reason for none.
-
-        `kernels` are those of the precision by default, `stored` the weights as a file holds them.
-        """
-        if not native:
-            return None, "the settings turn them off"
-        try:
-            return run_on_kernels(self.encoder, kernels, precision, stored), None
-        except NoKernels as error:
-            return None, str(error)
-
     def cost(self, lengths: Sequence[int]) -> int:
         """Return the rows of the matrix products, padding rows included."""
         return self._rows(sum(lengths))
 
-    def give_back(self) -> None:
+    def trim_memory(self) -> None:
         """Do nothing: on CPUs PyTorch keeps no freed memory, and a GPU is not shared with other programs."""
 
     @property
@@ -242,7 +169,7 @@ class TorchBackend:
         progress.check()
         if len(batch) == 1 and (vector := self._run_short(batch, progress)) is not None:
             return [Output(vector)]
-        if self.info.dtype == "int8" and any(_observes(want) for want in batch.wants):
+        if self._observes_apart and any(_observes(want) for want in batch.wants):
             return self._run_in_two_passes(batch, progress)
         # Sequences with adapters run apart from the others, which keep the native kernels.
         adapted = [want.task is not None for want in batch.wants]
@@ -262,11 +189,7 @@ class TorchBackend:
         return self._pool(states, Packing.of([len(ids)]), [want.sentence])[0]
 
     def _run_in_two_passes(self, batch: Batch, progress: Progress) -> list[Output]:
-        """Run a batch in eight bits, and what is observed of it in a precise pass.
-
-        Rounded to eight bits, hidden states would change attention weights by a tenth. And a sequence has the
-        same vectors whether it is observed or not.
-        """
+        """Run a batch, and what is observed of it in a precise pass: see `Precision.rounds_weights`."""
         observed = [replace(want, sentence=None, token_layers=(), heads=()) for want in batch.wants]
         others = [replace(want, attention=None, summary=None) for want in batch.wants]
         outputs: dict[int, Output] = {}
@@ -318,11 +241,11 @@ class TorchBackend:
         """Return the token and segment ids of sequences end to end, with the padding rows."""
         tokens = sum(one.stop - one.start for one in sequences)
         padding = [slice(0, 1)] * (self._rows(tokens) - tokens)  # repeats the first token
-        places = [*sequences, *padding]
-        if len(places) == 1:
-            return batch.input_ids[places[0]], batch.segment_ids[places[0]]
+        slices = [*sequences, *padding]
+        if len(slices) == 1:
+            return batch.input_ids[slices[0]], batch.segment_ids[slices[0]]
         ids, segments = (
-            np.concatenate([x[place] for place in places]) for x in (batch.input_ids, batch.segment_ids)
+            np.concatenate([x[one] for one in slices]) for x in (batch.input_ids, batch.segment_ids)
         )
         return ids, segments
 

@@ -127,11 +127,11 @@ class BatchObserver:
         """Return the attention results of one sequence; an empty output if it wants none."""
         output = Output()
         if index in self._maps:
-            maps, place = self._maps[index]
-            output = maps.output(place)
+            maps, position = self._maps[index]
+            output = maps.output(position)
         if index in self._statistics:
-            statistics, place = self._statistics[index]
-            output = replace(output, summary=statistics.output(place))
+            statistics, position = self._statistics[index]
+            output = replace(output, summary=statistics.output(position))
         return output
 
 

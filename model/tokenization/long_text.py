@@ -23,12 +23,12 @@ BYTES_PER_CHARACTER = 900
 # Characters that are normalized at a time to be counted, while the interpreter lock is held.
 _COUNTED = 2 * 1024
 
-Room = Callable[[int], AbstractContextManager[None]]
+Reserve = Callable[[int], AbstractContextManager[None]]
 """Reserves a number of bytes for the duration of a `with` block, or raises."""
 
 
 @dataclass(slots=True)
-class Columns:
+class TokenizedText:
     """A tokenized input, with the field names of the tokenizer's own result."""
 
     ids: list[int] = field(default_factory=list)
@@ -111,13 +111,12 @@ class LongText:
             self.prompt_words, self._in_prompt = part.first_word, False
 
     def _look_for_text(self, part: Part) -> None:
-        columns = zip(part.raw.offsets, part.words, strict=True)
-        for i, ((_, end), word) in enumerate(columns):
+        for i, ((_, end), word) in enumerate(zip(part.raw.offsets, part.words, strict=True)):
             if i >= part.skipped and part.start + end > self._prompt:
                 self.prompt_words, self._in_prompt = part.first_word + word, False
                 return
 
-    def put_into(self, columns: Columns, count: int, *, sequence: int, type_id: int) -> None:
+    def put_into(self, tokenized: TokenizedText, count: int, *, sequence: int, type_id: int) -> None:
         """Append the `count` tokens that the model reads to an input, as one of its sequences."""
         ids: list[int] = []
         tokens: list[str] = []
@@ -131,12 +130,12 @@ class LongText:
                 offsets[-1] = (offsets[-1][0], part.last_end)
             words += [part.first_word + word for word in part.words[part.skipped :]]
         chosen = slice(max(0, len(ids) - count), None) if self._left else slice(count)
-        columns.ids += ids[chosen]
-        columns.tokens += tokens[chosen]
-        columns.offsets += offsets[chosen]
-        columns.word_ids += words[chosen]
-        columns.type_ids += [type_id] * count
-        columns.sequence_ids += [sequence] * count
+        tokenized.ids += ids[chosen]
+        tokenized.tokens += tokens[chosen]
+        tokenized.offsets += offsets[chosen]
+        tokenized.word_ids += words[chosen]
+        tokenized.type_ids += [type_id] * count
+        tokenized.sequence_ids += [sequence] * count
 
 
 class LongTexts:
@@ -163,9 +162,9 @@ class LongTexts:
         ]
         return long if places == [[0], [0, 1]] else None
 
-    def steps(
-        self, texts: Sequence[str], *, left: bool, prompt: int, room: Room
-    ) -> Generator[None, None, tuple[Columns, int, int]]:
+    def encode_in_steps(
+        self, texts: Sequence[str], *, left: bool, prompt: int, reserve: Reserve
+    ) -> Generator[None, None, tuple[TokenizedText, int, int]]:
         """Tokenize a text, or the two of a pair, step by step.
 
         Returns the columns, truncated to what the model reads; the number of tokens before truncation; and
@@ -174,37 +173,39 @@ class LongTexts:
         longs = [LongText(self._max_length, left=left, prompt=0 if i else prompt) for i in range(len(texts))]
         for long, text in zip(longs, texts, strict=True):
             for piece in self._cutter.pieces(text):
-                raw = self._encode(text[piece.start : piece.end], room)
+                raw = self._encode(text[piece.start : piece.end], reserve)
                 long.add(raw, piece.start, joined=piece.joined)
                 del raw
                 yield
         around = self._around[len(texts) == 2]
         special = len(around) - len(texts)
         lengths = [long.length for long in longs]
-        columns = Columns()
+        tokenized = TokenizedText()
         counts = kept_lengths(lengths, self._max_length - special)
         for entry in around:
             if entry.sequence is None:
-                entry.put_into(columns)
+                entry.put_into(tokenized)
             else:
                 longs[entry.sequence].put_into(
-                    columns, counts[entry.sequence], sequence=entry.sequence, type_id=entry.type_id
+                    tokenized, counts[entry.sequence], sequence=entry.sequence, type_id=entry.type_id
                 )
-        return columns, sum(lengths) + special, longs[0].prompt_words
+        return tokenized, sum(lengths) + special, longs[0].prompt_words
 
-    def _encode(self, piece: str, room: Room) -> RawEncoding:
+    def _encode(self, piece: str, reserve: Reserve) -> RawEncoding:
         whole = len(piece) <= self._cutter.piece
-        with nullcontext() if whole else enough_room(self._tokenizer, [piece], room):
+        with nullcontext() if whole else reserve_memory(self._tokenizer, [piece], reserve):
             return self._tokenizer.encode_batch([piece], add_special_tokens=False)[0]
 
 
-def enough_room(tokenizer: Tokenizer, texts: Sequence[str], room: Room) -> AbstractContextManager[None]:
+def reserve_memory(
+    tokenizer: Tokenizer, texts: Sequence[str], reserve: Reserve
+) -> AbstractContextManager[None]:
     """Reserve the memory that texts which cannot be cut need, if it is much.
 
     It depends on the normalized texts: a single character of Arabic may become eighteen.
     """
     characters = sum(max(len(text), _normalized_length(tokenizer, text)) for text in texts)
-    return room(BYTES_PER_CHARACTER * characters) if characters >= LARGE_PIECE else nullcontext()
+    return reserve(BYTES_PER_CHARACTER * characters) if characters >= LARGE_PIECE else nullcontext()
 
 
 def _normalized_length(tokenizer: Tokenizer, text: str) -> int:
@@ -223,21 +224,20 @@ class Entry:
     type_id: int
     sequence: int | None
 
-    def put_into(self, columns: Columns) -> None:
+    def put_into(self, tokenized: TokenizedText) -> None:
         """Append this special token to an input."""
-        columns.ids.append(self.token_id)
-        columns.tokens.append(self.token)
-        columns.type_ids.append(self.type_id)
-        columns.offsets.append((0, 0))
-        columns.word_ids.append(None)
-        columns.sequence_ids.append(None)
+        tokenized.ids.append(self.token_id)
+        tokenized.tokens.append(self.token)
+        tokenized.type_ids.append(self.type_id)
+        tokenized.offsets.append((0, 0))
+        tokenized.word_ids.append(None)
+        tokenized.sequence_ids.append(None)
 
 
 def _around(tokenizer: Tokenizer, *, pair: bool) -> list[Entry]:
     """Find the special tokens around texts, by tokenizing short ones."""
     raw = tokenizer.encode("a", "a") if pair else tokenizer.encode("a")
-    columns = zip(raw.ids, raw.tokens, raw.type_ids, raw.sequence_ids, strict=True)
-    entries = [Entry(*column) for column in columns]
+    entries = [*map(Entry, raw.ids, raw.tokens, raw.type_ids, raw.sequence_ids)]
     before = [None, *entries]
     return [
         e

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from model.contract import Encoding
 from model.errors import CheckpointError, InputTooLong
 from model.files import shown
-from model.tokenization.long_text import Room
+from model.tokenization.long_text import Reserve
 from model.tokenization.slow_patterns import SlowPatterns
 from model.tokenization.tokenizer import Side, Text, TextTokenizer, Truncation, run_steps
 
@@ -90,18 +90,18 @@ class RoleTokenizer:
         self, texts: Sequence[Text], truncation: Truncation | None = None, prompt: str = ""
     ) -> list[Encoding]:
         """Tokenize texts as `TextTokenizer.encode` does, for this role."""
-        return run_steps(self.steps(texts, truncation, prompt))
+        return run_steps(self.encode_in_steps(texts, truncation, prompt))
 
-    def steps(
+    def encode_in_steps(
         self,
         texts: Sequence[Text],
         truncation: Truncation | None = None,
         prompt: str = "",
-        room: Room = lambda _: nullcontext(),
+        reserve: Reserve = lambda _: nullcontext(),
     ) -> Generator[None, None, list[Encoding]]:
         """Do what `encode` does, in steps of a few milliseconds; see `TextTokenizer.steps`."""
         try:
-            encodings = yield from self._texts.steps(texts, truncation, prompt, room)
+            encodings = yield from self._texts.encode_in_steps(texts, truncation, prompt, reserve)
         except InputTooLong as error:
             raise InputTooLong(
                 field=error.field, actual=error.actual + self._inserted, limit=self.max_length

@@ -18,7 +18,7 @@ from model.errors import CheckpointError, InputTooLong
 from model.tokenization.cutting import PIECE
 from model.tokenization.decoding import Decoder
 from model.tokenization.file import read_tokenizer
-from model.tokenization.long_text import Columns, LongTexts, Room, enough_room
+from model.tokenization.long_text import LongTexts, Reserve, TokenizedText, reserve_memory
 from model.tokenization.slow_patterns import SlowPatterns
 from model.tokenization.subwords import Subwords
 
@@ -62,12 +62,12 @@ class RoleTokenizing(Protocol):
         """Tokenize texts; see `TextTokenizer.encode`."""
         ...
 
-    def steps(
+    def encode_in_steps(
         self,
         texts: Sequence[Text],
         truncation: Truncation | None = None,
         prompt: str = "",
-        room: Room = lambda _: nullcontext(),
+        reserve: Reserve = lambda _: nullcontext(),
     ) -> Generator[None, None, list[Encoding]]:
         """Tokenize texts in steps; see `TextTokenizer.steps`."""
         ...
@@ -183,19 +183,19 @@ class TextTokenizer:
         Raises InputTooLong for the first input longer than `max_length` if `truncation` is not allowed, and
         InputTooSlow for one that `slow` expressions would take too long for.
         """
-        return run_steps(self.steps(texts, truncation, prompt))
+        return run_steps(self.encode_in_steps(texts, truncation, prompt))
 
-    def steps(
+    def encode_in_steps(
         self,
         texts: Sequence[Text],
         truncation: Truncation | None = None,
         prompt: str = "",
-        room: Room = lambda _: nullcontext(),
+        reserve: Reserve = lambda _: nullcontext(),
     ) -> Generator[None, None, list[Encoding]]:
         """Do what `encode` does, in steps of a few milliseconds.
 
         Long texts are cut into pieces if that changes no token. A text that cannot be cut is one long step,
-        which reserves memory through `room`; an exception from `room` is passed on.
+        which reserves memory through `reserve`; an exception from `reserve` is passed on.
         """
         truncation = truncation or Truncation()
         prompted = [_prepend(prompt, text) for text in texts]
@@ -204,7 +204,7 @@ class TextTokenizer:
             if len(group) > 1 or _size(group[0]) <= self._step:
                 some = self._short(group, len(encodings), truncation, prompt)
             else:
-                some = [(yield from self._one_long(group[0], len(encodings), truncation, prompt, room))]
+                some = [(yield from self._one_long(group[0], len(encodings), truncation, prompt, reserve))]
             encodings += some
             if len(encodings) < len(prompted):
                 yield
@@ -221,7 +221,7 @@ class TextTokenizer:
             if length > self.max_length:
                 self._check_allowed(truncation, i, length)
                 raw = self._cutting(truncation.side or self.side).encode_batch([text])[0]  # noqa: PLW2901
-            encodings.append(self._finished(_columns(raw, length, first_word, prompt)))
+            encodings.append(self._finished(_encoding(raw, length, first_word, prompt)))
         return encodings
 
     def _run(self, texts: Sequence[Text]) -> list[RawEncoding]:
@@ -235,19 +235,19 @@ class TextTokenizer:
         return [self._whole.encode(text) if isinstance(text, str) else self._whole.encode(*text)]
 
     def _one_long(
-        self, text: Text, index: int, truncation: Truncation, prompt: str, room: Room
+        self, text: Text, index: int, truncation: Truncation, prompt: str, reserve: Reserve
     ) -> Generator[None, None, Encoding]:
         texts = [text] if isinstance(text, str) else text
         if self._long is None:
             self.slow.check(texts, f"inputs.{index}")
-            with enough_room(self._whole, texts, room):
+            with reserve_memory(self._whole, texts, reserve):
                 return self._short([text], index, truncation, prompt)[0]
-        columns, length, first_word = yield from self._long.steps(
-            texts, left=(truncation.side or self.side) == "left", prompt=len(prompt), room=room
+        tokenized, length, first_word = yield from self._long.encode_in_steps(
+            texts, left=(truncation.side or self.side) == "left", prompt=len(prompt), reserve=reserve
         )
         if length > self.max_length:
             self._check_allowed(truncation, index, length)
-        return self._finished(_columns(columns, length, first_word, prompt))
+        return self._finished(_encoding(tokenized, length, first_word, prompt))
 
     def _finished(self, encoding: Encoding) -> Encoding:
         """Name tokens as the vocabulary does; the library names some by the text that they are of."""
@@ -320,7 +320,7 @@ def _prepend(prompt: str, text: Text) -> Text:
     return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
 
 
-def _columns(raw: RawEncoding | Columns, length: int, first_word: int, prompt: str) -> Encoding:
+def _encoding(raw: RawEncoding | TokenizedText, length: int, first_word: int, prompt: str) -> Encoding:
     """Turn a tokenized input into an Encoding.
 
     `length` is its number of tokens before truncation; `first_word` is the first word after the prompt.
@@ -347,8 +347,8 @@ def _columns(raw: RawEncoding | Columns, length: int, first_word: int, prompt: s
 
 def _first_word(whole: RawEncoding, characters: int) -> int:
     """Return the number of words in the prompt, which is also the number of the text's first word."""
-    columns = zip(whole.sequence_ids, whole.offsets, whole.word_ids, strict=True)
-    return next((w for s, (_, end), w in columns if s == 0 and end > characters and w is not None), 0)
+    tokens = zip(whole.sequence_ids, whole.offsets, whole.word_ids, strict=True)
+    return next((w for s, (_, end), w in tokens if s == 0 and end > characters and w is not None), 0)
 
 
 def _set_prompt_apart(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from model.contract import Backend, Encoding, Output, Role, Want
 from model.errors import InferenceError
 from model.tokenization.decoding import Decoder
-from model.tokenization.long_text import Room
+from model.tokenization.long_text import Reserve
 from model.tokenization.tokenizer import Text, TextTokenizer, Truncation
 from service.engine.admission import DeadlineTooShort, Demand, NoRoom, OverloadedError, Retry
 from service.engine.at_once import AtOnce
@@ -173,7 +173,7 @@ class Engine:
 
     def trim_memory(self) -> None:
         """Release memory that the backend keeps for further batches."""
-        self._backend.give_back()
+        self._backend.trim_memory()
 
     @property
     def healthy(self) -> bool:
@@ -230,15 +230,15 @@ class Engine:
         truncation: Truncation,
         prompt: str,
         permit: Permit | None = None,
-        room: Room = lambda _: nullcontext(),
+        reserve: Reserve = lambda _: nullcontext(),
         role: Role | None = None,
     ) -> tuple[list[Encoding], float]:
         """Tokenize, off the event loop unless the body is small; returns the encodings and the seconds taken.
 
         Requests take turns, and a cancelled one stops. Meanwhile the request counts in the queue by the size
-        of its body, which includes the prompt once per text; `room` reserves memory for texts that cannot be
+        of its body, which includes the prompt once per text; `reserve` takes memory for texts that cannot be
         tokenized in pieces; `role` is that of the texts in late interaction. Raises InputTooLong,
-        OverloadedError if the queue has no room, and what `room` raises.
+        OverloadedError if the queue has no room, and what `reserve` raises.
         """
         permit, tokenizer = permit or Permit(), self._tokenizer.of(role)
         start = time.perf_counter()
@@ -253,7 +253,7 @@ class Engine:
             if wait_s > demand.within_s:
                 raise self._queue.overloaded(demand, Retry.after(wait_s - demand.within_s))
             with self._queue.reserve(demand):
-                steps = tokenizer.steps(texts, truncation, prompt, room)
+                steps = tokenizer.encode_in_steps(texts, truncation, prompt, reserve)
                 encodings = await self._tokenizing.run(steps, permit.client, permit.body_bytes)
         seconds = time.perf_counter() - start
         self._throughput.record_tokens(sum(len(encoding) for encoding in encodings), permit.body_bytes)

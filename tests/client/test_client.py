@@ -7,16 +7,16 @@ import pickle
 import subprocess
 import sys
 import typing
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
+from pydantic import BaseModel
 
 from headlight_client import AsyncHeadlight, Headlight, HeadlightError, routes
-from model.tokenization import tokenizer
-from service.protocols.native import schemas
-from service.tasks import embed
+from model import contract
+from service.protocols.native import decode, predict, rerank, schemas, similarity, tokenize
 from tests.support.backends import both_backends
 from tests.support.serving import ROOT, Json, Service
 from tests.support.stand_in import assert_columns, refused, stand_in
@@ -61,8 +61,46 @@ def test_every_field_is_a_parameter(client: Any) -> None:
     whole = {"dtype", "progress"}
     assert set(inspect.signature(client.stream_encode).parameters) == encode - whole
     assert set(inspect.signature(client.stream_attention).parameters) == attention - whole | {"decimals"}
-    assert typing.get_args(routes.Pooling) == typing.get_args(embed.Pooling)
-    assert typing.get_args(routes.Side) == typing.get_args(tokenizer.Side)
+
+
+REQUESTS: dict[str, Any] = {
+    "encode": schemas.EncodeRequest,
+    "stream_encode": schemas.EncodeRequest,
+    "attention": schemas.AttentionRequest,
+    "stream_attention": schemas.AttentionRequest,
+    "predict": predict.PredictRequest,
+    "rerank": rerank.RerankRequest,
+    "similarity": similarity.SimilarityRequest,
+    "tokenize": tokenize.TokenizeRequest,
+    "decode": decode.DecodeRequest,
+}
+
+
+@pytest.mark.parametrize("method", REQUESTS)
+def test_every_choice_of_a_field_is_one_of_its_parameter(method: str) -> None:
+    """Pooling modes, statistics and the like are listed by the service; the types of the client follow."""
+    parameters = typing.get_type_hints(getattr(routes.Routes, method))
+    for name, field in REQUESTS[method].model_fields.items():
+        if name in parameters and name != "chunks":  # either a word, numbers or spans, which no schema lists
+            assert choices(parameters[name]) == choices(field.annotation), name
+
+
+def choices(annotation: Any) -> list[str]:
+    """List the literal values that are in a type, in order; types of single items come after these."""
+    if typing.get_origin(annotation) is Literal:
+        return list(typing.get_args(annotation))
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return []  # an object, which is a mapping in Python
+    return [one for part in typing.get_args(annotation) for one in choices(part)]
+
+
+def test_every_dtype_of_maps_is_one_of_the_parameter() -> None:
+    """Vectors are not between 0 and 1, so they have no uint8."""
+    of_maps = choices(contract.MapDtype)
+    assert choices(typing.get_type_hints(routes.Routes.attention)["dtype"]) == of_maps
+    assert choices(typing.get_type_hints(routes.Routes.encode)["dtype"]) == [
+        dtype for dtype in of_maps if dtype != "uint8"
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])

@@ -202,6 +202,7 @@ CHOICES: dict[str, Any] = {
     "Weights": contract.Weights,
     "Aggregate": contract.Aggregate,
     "Statistic": contract.Statistic,
+    "SimilarityFunction": contract.Similarity,
     "Aggregation": predict.PredictRequest.model_fields["aggregation"].annotation,
 }
 

@@ -8,7 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from export import pipeline
 from export.__main__ import main
 from export.contents import add_tokenizer, copy_contents
+from export.parity import Quantity
+from export.precision import PRECISIONS
 from export.writer import OPSET, WEIGHTS
 from model.checkpoints.folder import read_folder
 from model.checkpoints.layout import Layout, read_layout
@@ -244,8 +245,11 @@ def test_a_missed_bound_leaves_nothing(
     flat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The table shows what is missed, the exit code is 1, and what stood there before still does."""
-    bounds = {"random tokens": {"attention": 1e-12}, "texts": {"scores": 1e-12}}
-    monkeypatch.setitem(pipeline.BOUNDS, "float16", bounds)
+    bounds: dict[str, dict[Quantity, float]] = {
+        "random tokens": {"attention": 1e-12},
+        "texts": {"scores": 1e-12},
+    }
+    monkeypatch.setitem(PRECISIONS, "float16", replace(PRECISIONS["float16"], bounds=bounds))
     folder = tmp_path / "kept"
     folder.mkdir()
     (folder / "old.txt").write_text("old", encoding="utf-8")

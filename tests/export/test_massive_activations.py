@@ -20,7 +20,8 @@ from model.checkpoints.folder import read_folder
 from model.contract import Backend, Want
 from model.onnx.backend import OnnxBackend
 from model.onnx.file import OnnxFile, find_graph
-from model.pytorch.backend import EXACT, TorchBackend
+from model.pytorch.backend import TorchBackend
+from model.pytorch.precision import EXACT
 from tests.references.families import Written
 from tests.references.jina import PLAIN, QK, JinaBert, write_jina
 from tests.support.families import ENCODERS, SMALL, Reference, sample, write_small

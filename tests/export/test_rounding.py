@@ -15,7 +15,8 @@ from export.texts import TEXTS
 from model.checkpoints.checkpoint import load_checkpoint
 from model.contract import Batch, FloatArray, Output, Want
 from model.progress import Progress
-from model.pytorch.backend import EXACT, TorchBackend
+from model.pytorch.backend import TorchBackend
+from model.pytorch.precision import EXACT
 from tests.export.test_massive_activations import plant_difference, write_planted
 from tests.support.families import ENCODERS, sample, write_small
 from tests.support.product import run

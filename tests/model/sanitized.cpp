@@ -20,6 +20,13 @@
 
 #include "../../model/pytorch/kernels/cpp/interface.h"
 
+extern "C" {
+HEADLIGHT_STEPS(float32_avx2)
+HEADLIGHT_STEPS(float32_avx512)
+HEADLIGHT_STEPS(bfloat16_avx512)
+HEADLIGHT_STEPS(bfloat16_avx512_bf16)
+}
+
 using Attend = int (*)(const Attention *);
 using AddNorm = int (*)(const Norm *);
 
@@ -349,15 +356,15 @@ void try_product(Multiply multiply_all, int64_t columns) {
     for (auto *numbers : {&x, &weight})
         for (Element &value : *numbers) assign(value, normal());
     for (float &value : bias) value = normal();
-    Product all{x.data(), nullptr, bias.data(), y.data(), tokens, in, out, (int32_t)up_to(4)};
+    Product all{{nullptr, bias.data(), in, out, (int32_t)up_to(4)}, x.data(), y.data(), tokens};
     std::unique_ptr<Panels<Element>> panels;
     std::list<Part> parts;
     std::vector<StoredRows> rows;
     if constexpr (std::is_same_v<Element, float>)
         if (!columns) parts = stored_parts(weight, in, out);
     for (const Part &part : parts) rows.push_back(part.rows);
-    all.stored = rows.data(), all.parts = (int64_t)rows.size();
-    if (columns) all.panels = (panels = std::make_unique<Panels<Element>>(weight, in, out, columns))->numbers;
+    all.linear.stored = rows.data(), all.linear.parts = (int64_t)rows.size();
+    if (columns) all.linear.panels = (panels = std::make_unique<Panels<Element>>(weight, in, out, columns))->numbers;
     expect(multiply_all(&all) == DONE, "the outcome of a product", 0, 0, tokens);
     const auto sum_of = [&](int64_t t, int64_t o, double &size) {
         double sum = bias[o];
@@ -371,17 +378,17 @@ void try_product(Multiply multiply_all, int64_t columns) {
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t o = 0; o < out; o++) {
             double size = 1;
-            const double wanted = activated(sum_of(t, o, size), all.activation), got = widen(y[t * out + o]);
+            const double wanted = activated(sum_of(t, o, size), all.linear.activation), got = widen(y[t * out + o]);
             const double rounding = pair > 1 ? std::fabs(wanted) / 256 : 0;
             expect(std::fabs(got - wanted) < 1e-6 * size + rounding, "a product", got, wanted, in);
         }
     if (columns || out % 2) return;
-    all.gated = 1;
+    all.linear.gated = 1;
     expect(multiply_all(&all) == DONE, "the outcome of a product with a gate", 0, 0, tokens);
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t o = 0; o < out / 2; o++) {
             double size = 1, of_value = 1;
-            const double gate = activated(sum_of(t, o, size), all.activation), value = sum_of(t, out / 2 + o, of_value);
+            const double gate = activated(sum_of(t, o, size), all.linear.activation), value = sum_of(t, out / 2 + o, of_value);
             const double wanted = gate * value, got = widen(y[t * (out / 2) + o]);
             expect(std::fabs(got - wanted) < 2e-6 * size * of_value, "a product with a gate", got, wanted, in);
         }
@@ -400,7 +407,8 @@ void try_int8_product(Multiply multiply_all, int64_t columns) {
     for (auto *numbers : {&bias, &scales, &smoothing})
         for (float &value : *numbers) value = 0.1f + std::fabs(normal());
     const Panels<uint8_t> panels(weight, in, out, columns);
-    const Product all{x.data(), panels.numbers, bias.data(), y.data(), tokens, in, out, (int32_t)up_to(4), scales.data(), smoothing.data(), nullptr, 0};
+    const Linear linear{panels.numbers, bias.data(), in, out, (int32_t)up_to(4), scales.data(), smoothing.data()};
+    const Product all{linear, x.data(), y.data(), tokens};
     expect(multiply_all(&all) == DONE, "the outcome of a product of integers", 0, 0, tokens);
     for (int64_t t = 0; t < tokens; t++) {
         std::vector<float> smooth;
@@ -414,13 +422,13 @@ void try_int8_product(Multiply multiply_all, int64_t columns) {
             double sum = 0;
             for (int64_t i = 0; i < in; i++) sum += std::nearbyint(smooth[i] * by) * (weight[o * in + i] - 128);
             const double exact = sum * scales[o] * (most / 127) + bias[o];
-            const double wanted = activated(exact, all.activation), got = widen(y[t * out + o]);
+            const double wanted = activated(exact, all.linear.activation), got = widen(y[t * out + o]);
             const double rounding = sizeof(Element) < 4 ? 1.0 / 256 : 2e-6;
             expect(std::fabs(got - wanted) <= 1e-6 + rounding * std::fabs(wanted) + 4e-7 * std::fabs(exact), "a product of integers", got, wanted, in);
         }
     }
     Product wrong = all;
-    wrong.inputs--;
+    wrong.linear.inputs--;
     expect(multiply_all(&wrong) == BAD_ARGUMENT, "no whole words", 0, BAD_ARGUMENT, in);
 }
 
@@ -527,7 +535,7 @@ void try_layers(Attend attend, AddNorm add_normed, Multiply multiply_all, int64_
     for (int64_t i = 0; i < count; i++) {
         const auto product = [&](const Linear &by, const std::vector<float> &of) {
             std::vector<float> result((size_t)(tokens * by.outputs));
-            const Product one{of.data(), by.panels, by.bias, result.data(), tokens, by.inputs, by.outputs, by.activation};
+            const Product one{by, of.data(), result.data(), tokens};
             expect(multiply_all(&one) == DONE, "a product", 0, 0, i);
             return result;
         };
@@ -562,8 +570,7 @@ void try_counting(Attend attend, Multiply multiply_all, int64_t columns) {
     steps = 0;
     std::vector<float> x((size_t)(tokens * in), 0.5f), y((size_t)(tokens * out)), weight((size_t)(out * in), 0.5f), bias((size_t)out);
     const Panels<float> panels(weight, in, out, columns);
-    Product product{x.data(), panels.numbers, bias.data(), y.data(), tokens, in, out, NONE};
-    product.steps = &steps;
+    const Product product{{panels.numbers, bias.data(), in, out, NONE}, x.data(), y.data(), tokens, &steps};
     expect(multiply_all(&product) == DONE && steps >= 1, "steps of a product", (double)steps, 2, tokens);
 }
 

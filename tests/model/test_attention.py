@@ -16,7 +16,7 @@ from model.encoder.attention import (
     probabilities,
     similarity_scores,
 )
-from model.encoder.config import EncoderConfig, Similarity
+from model.encoder.config import AttentionSimilarity, EncoderConfig
 from model.encoder.packing import Packing
 from model.encoder.parts import LayerConfig
 from model.encoder.positions import visible
@@ -25,7 +25,7 @@ from tests.references.encoder import similarity, softmax
 from tests.support.product import Array, encode, naive, observed_maps, random_encoder
 
 CPU = torch.device("cpu")
-SIMILARITIES: tuple[Similarity, ...] = ("dot_product", "cosine", "manhattan", "mahalanobis")
+SIMILARITIES: tuple[AttentionSimilarity, ...] = ("dot_product", "cosine", "manhattan", "mahalanobis")
 Q = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
 K = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
 V = torch.tensor([[10.0, 0.0], [0.0, 10.0], [5.0, 5.0]])
@@ -121,7 +121,7 @@ def test_scalar_queries_and_keys_work() -> None:
 
 
 @pytest.mark.parametrize("kind", SIMILARITIES)
-def test_every_similarity_follows_its_definition(kind: Similarity) -> None:
+def test_every_similarity_follows_its_definition(kind: AttentionSimilarity) -> None:
     """Dot product, cosine, Manhattan and Mahalanobis, pair by pair, for each head with its own metric."""
     q, k, factor = normal(3, 6, 5, seed=6), normal(3, 4, 5, seed=7), normal(3, 5, 5, seed=8)
     scores = similarity_scores(q, k, kind, factor)
@@ -135,7 +135,7 @@ def test_every_similarity_follows_its_definition(kind: Similarity) -> None:
 
 
 @pytest.mark.parametrize("kind", ["manhattan", "mahalanobis"])
-def test_a_distance_is_exact_where_query_and_key_are_the_same(kind: Similarity) -> None:
+def test_a_distance_is_exact_where_query_and_key_are_the_same(kind: AttentionSimilarity) -> None:
     """Identical vectors are at distance 0, however long they are, and nothing is more alike."""
     q, factor = normal(30, 8, seed=9) * 1000, torch.eye(8)
     scores = similarity_scores(q, q, kind, factor)
@@ -153,7 +153,7 @@ def test_mahalanobis_with_the_identity_is_the_euclidean_distance() -> None:
 
 
 @pytest.mark.parametrize("kind", SIMILARITIES)
-def test_an_encoder_runs_on_any_similarity(kind: Similarity) -> None:
+def test_an_encoder_runs_on_any_similarity(kind: AttentionSimilarity) -> None:
     """The similarity is exchanged inside the whole encoder: states and maps are the definition's."""
     encoder, ids = random_encoder(config(similarity=kind, positions="sinusoidal")), [1, 5, 5, 0, 9, 3]
     states, maps = naive(encoder)(ids)
@@ -200,7 +200,7 @@ def test_sequences_of_a_batch_do_not_see_each_other() -> None:
 
 
 @pytest.mark.parametrize("kind", ["dot_product", "mahalanobis"])
-def test_chosen_heads_and_rows_are_those_of_the_whole_map(kind: Similarity) -> None:
+def test_chosen_heads_and_rows_are_those_of_the_whole_map(kind: AttentionSimilarity) -> None:
     """Asking for some heads and queries gives exactly these, in the order asked, repeats included."""
     module = attention(layers=(LayerConfig(window=3),), similarity=kind, scale=0.6)
     x = normal(9, 24, seed=14)

@@ -354,7 +354,7 @@ def test_it_does_not_matter_in_how_many_calls_layers_run(
     aggregated = AttentionWant((0, 1, 2), (0, 1, 2, 3), aggregate="mean")
     wants = [replace(want_all(model.backend), attention=aggregated), want_all(model.backend)]
     expected = run(model.backend, encodings, wants)
-    monkeypatch.setattr("model.pytorch.kernels.room._ROOM", 1)
+    monkeypatch.setattr("model.pytorch.kernels.buffers._OBSERVED_AT_ONCE", 1)
     for one, other in zip(run(model.backend, encodings, wants), expected, strict=True):
         assert distance(one.tokens, other.tokens) == 0
         assert distance(one.attention, other.attention) == 0

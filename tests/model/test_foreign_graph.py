@@ -230,6 +230,6 @@ def test_memory_is_given_back_in_between(published: Path) -> None:
     tokenizer, backend = load_model(str(published), kind="onnx", device="cpu")
     encodings, wants = tokenizer.encode(TEXTS), [Want(token_layers=(2,))] * len(TEXTS)
     before = run(backend, encodings, wants)
-    backend.give_back()
+    backend.trim_memory()
     for one, other in zip(run(backend, encodings, wants), before, strict=True):
         assert relative_distance(one.tokens, other.tokens) <= 2e-6

@@ -103,6 +103,6 @@ def test_what_cannot_run_in_eight_bits_is_refused_in_a_sentence(monkeypatch: pyt
     def lacking(**_: int) -> None:
         raise NoKernels("the processor has no AVX512-VNNI")
 
-    monkeypatch.setattr("model.pytorch.backend.find_int8_kernels", lacking)
+    monkeypatch.setattr("model.pytorch.precision.find_int8_kernels", lacking)
     with pytest.raises(Unsupported, match=r"cannot run here: the processor has no AVX512-VNNI; choose"):
         TorchBackend(checkpoint, dtype="int8")

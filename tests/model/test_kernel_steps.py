@@ -29,10 +29,10 @@ from model.encoder.parts import (
     Rotary,
 )
 from model.encoder.plan import Plan
-from model.pytorch.kernels import room, stack
+from model.pytorch.kernels import buffers, stack
+from model.pytorch.kernels.buffers import split_layers
 from model.pytorch.kernels.library import NoKernels, find_kernels
 from model.pytorch.kernels.observations import Observations
-from model.pytorch.kernels.room import steps
 from model.pytorch.kernels.stack import NativeStack
 from model.pytorch.kernels.structures import Attention
 from tests.references.comparing import distance, relative_distance
@@ -272,7 +272,7 @@ def test_the_kernels_refuse_other_blocks(choice: dict[str, Any]) -> None:
 
 def test_on_tiles_there_are_no_distances(monkeypatch: pytest.MonkeyPatch) -> None:
     """AMX attends without them."""
-    monkeypatch.setattr(stack, "find_kernels", lambda _: stand_ins()._replace(instructions="amx"))
+    monkeypatch.setattr(stack, "find_kernels", lambda _: stand_ins()._replace(instructions="amx", tiled=True))
     with pytest.raises(NoKernels, match="with amx they support no disentangled attention"):
         NativeStack.of(encoder_of(replace(BASE, disentangled=Disentangled())), torch.float32)
 
@@ -321,15 +321,15 @@ def changes_blocks(choice: dict[str, Any]) -> bool:
 
 @given(st.integers(0, 30), st.sets(st.integers(0, 30)), st.integers(1, 2**22))
 def test_each_layer_is_in_one_call(last: int, observed: set[int], numbers: int) -> None:
-    """In order, none twice, and what is kept of a call's observed layers fits the room, or is one layer's."""
-    calls = list(steps(last, observed, numbers))
+    """In order, none twice, and what is kept of a call's observed layers is bounded, or one layer's."""
+    calls = list(split_layers(last, observed, numbers))
     assert [layer for call in calls for layer in call] == list(range(last))
     for call in calls:
         kept = len(observed & {*call})
-        assert kept <= 1 or numbers * kept <= room._ROOM
+        assert kept <= 1 or numbers * kept <= buffers._OBSERVED_AT_ONCE
 
 
 @pytest.mark.parametrize(("observed", "calls"), [(set(), 1), ({0}, 1), ({0, 5}, 1), ({0, 1, 2, 3, 4, 5}, 3)])
 def test_calls_are_as_few_as_that_allows(observed: set[int], calls: int) -> None:
     """A layer that is not observed is never a reason for another call."""
-    assert len(list(steps(6, observed, room._ROOM // 2))) == calls
+    assert len(list(split_layers(6, observed, buffers._OBSERVED_AT_ONCE // 2))) == calls

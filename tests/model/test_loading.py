@@ -15,8 +15,9 @@ import pytest
 
 from model import loading
 from model.checkpoints.source import EMBEDDED, resolve
+from model.choices import Kind
 from model.errors import CheckpointError, ModelError
-from model.loading import Kind, both_packages, choose_kind, load_model
+from model.loading import both_packages, choose_kind, load_model
 from model.onnx.file import MANIFEST, OnnxFile, find_graph
 
 NOBODY = 65534

@@ -333,18 +333,18 @@ def test_what_cannot_be_cut_asks_for_memory() -> None:
     asked = []
 
     @contextmanager
-    def room(size: int) -> Iterator[None]:
+    def reserve(size: int) -> Iterator[None]:
         asked.append(size)
         yield
 
     text = "e" + "\u0301" * 100_000
-    steps = tokenizer("embedded", 16, 1024).steps([text], room=room)
+    steps = tokenizer("embedded", 16, 1024).encode_in_steps([text], reserve=reserve)
     assert list(steps) == [None]
     assert asked == [BYTES_PER_CHARACTER * len(text)]
     unknown = TextTokenizer(Tokenizer.from_str(changed(pre_tokenizer=None)), 16)
     with pytest.raises(MemoryError):
-        list(unknown.steps(["a" * 70_000], room=no_room))
-    list(unknown.steps(["a" * 60_000], room=no_room))
+        list(unknown.encode_in_steps(["a" * 70_000], reserve=no_room))
+    list(unknown.encode_in_steps(["a" * 60_000], reserve=no_room))
 
 
 def test_a_text_that_grows_when_it_is_normalized_asks_for_what_it_becomes() -> None:
@@ -354,11 +354,11 @@ def test_a_text_that_grows_when_it_is_normalized_asks_for_what_it_becomes() -> N
     asked = []
 
     @contextmanager
-    def room(size: int) -> Iterator[None]:
+    def reserve(size: int) -> Iterator[None]:
         asked.append(size)
         yield
 
-    assert list(TextTokenizer(library, 16).steps(["\ufdfa" * 10_000], room=room)) == []
+    assert list(TextTokenizer(library, 16).encode_in_steps(["\ufdfa" * 10_000], reserve=reserve)) == []
     assert asked == [BYTES_PER_CHARACTER * 180_000]
 
 

@@ -200,7 +200,9 @@ def test_distances_that_do_not_fit_are_refused(
     """Vectors that are not there, and distances without a row."""
     q, rows = torch.zeros(5, 1, 32, dtype=dtype), torch.arange(8, -1, -1, dtype=torch.int32)
     panels = torch.zeros(64 * 32)
-    described = Distances(panels.data_ptr(), panels.data_ptr(), rows.data_ptr(), 9, 5)
+    described = Distances(
+        keys=panels.data_ptr(), queries=panels.data_ptr(), rows=rows.data_ptr(), number=9, length=5
+    )
     for name, value in wrong.items():
         setattr(described, name, value)
     with pytest.raises(ValueError, match="shapes do not match"):
@@ -221,8 +223,17 @@ def test_rotary_positions_turn_as_in_pytorch(
     expected = x.clone()
     turned = rotate(x[:, :-5].float().reshape(tokens, heads, width), cos, sin, interleaved=interleaved)
     expected[:, :-5] = turned.reshape(tokens, -1)
-    addresses = (one.data_ptr() for one in (x, cos, sin))
-    arguments = Rotation(*addresses, tokens, x.shape[1], heads, width, size // 2, interleaved)
+    arguments = Rotation(
+        x=x.data_ptr(),
+        cos=cos.data_ptr(),
+        sin=sin.data_ptr(),
+        tokens=tokens,
+        stride=x.shape[1],
+        heads=heads,
+        head_size=width,
+        pairs=size // 2,
+        interleaved=interleaved,
+    )
     check(kernels.rotate(byref(arguments)))
     assert distance(x.float(), expected.float()) <= 4 * rounding(dtype)
     assert torch.equal(x[:, -5:], expected[:, -5:])
@@ -237,7 +248,13 @@ def test_a_gate_multiplies_its_value(
     """activation(first half) · second half, for any width."""
     x = (torch.randn(7, 2 * size, generator=torch.Generator().manual_seed(2)) * 3).to(dtype)
     output = torch.full((7 * size + 1,), 7.0, dtype=dtype)
-    arguments = Gate(x.data_ptr(), output.data_ptr(), 7, size, ACTIVATIONS.index(activation))
+    arguments = Gate(
+        x=x.data_ptr(),
+        output=output.data_ptr(),
+        tokens=7,
+        size=size,
+        activation=ACTIVATIONS.index(activation),
+    )
     check(kernels.gate(byref(arguments)))
     gate, value = x.float().chunk(2, dim=-1)
     wanted = activate(gate, activation) * value

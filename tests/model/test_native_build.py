@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from ctypes import CDLL, c_int64, sizeof
+from ctypes import CDLL, Structure, sizeof
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,14 @@ import torch
 
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.source import resolve
+from model.contract import STATISTICS
+from model.progress import Counters
 from model.pytorch.backend import TorchBackend
-from model.pytorch.kernels import library
+from model.pytorch.kernels import library, structures
 from model.pytorch.kernels.build import NotBuilt, build, find_compiler
+from model.pytorch.kernels.instructions import EIGHT_BITS, KERNEL_SETS
 from model.pytorch.kernels.library import NoKernels, find_int8_kernels, find_kernels
-from model.pytorch.kernels.structures import STRUCTURES
+from model.pytorch.kernels.sources import FOLDER
 from tests.references.checkpoints import MINILM
 from tests.support.backends import instructions
 from tests.support.kernel import needs_kernels
@@ -125,10 +128,7 @@ def test_without_a_library_there_are_no_kernels(
 
 @needs_kernels
 def test_kernels_of_another_version_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library of other sources is told by their checksum; that of the same ones has our structures."""
-    opened = library._library()
-    sizes = (c_int64 * len(STRUCTURES)).in_dll(opened, "headlight_sizes")
-    assert [*sizes] == [sizeof(structure) for structure in STRUCTURES]
+    """A library of other sources is told by their checksum."""
     monkeypatch.setattr(library, "checksum", lambda: 0)
     library._library.cache_clear()
     try:
@@ -136,6 +136,36 @@ def test_kernels_of_another_version_are_left_alone(monkeypatch: pytest.MonkeyPat
             find_kernels(torch.float32)
     finally:
         library._library.cache_clear()
+
+
+@needs_kernels
+def test_structures_lie_as_the_compiler_lays_them_out(tmp_path: Path) -> None:
+    """Each field of each structure of interface.h, and no others."""
+    declared: dict[str, type[Structure]] = {
+        name: found
+        for name, found in vars(structures).items()
+        if isinstance(found, type) and issubclass(found, Structure)
+    } | {"Progress": Counters}
+    placed = {f"sizeof({name})": sizeof(structure) for name, structure in declared.items()} | {
+        f"offsetof({name}, {field})": getattr(structure, field).offset
+        for name, structure in declared.items()
+        for field, *_ in structure._fields_
+    }
+    lines = ["#include <cstddef>", "#include <cstdio>", '#include "interface.h"', "int main() {"]
+    lines += (f'std::printf("%zu\\n", {expression});' for expression in placed)
+    source, program = tmp_path / "layout.cpp", tmp_path / "layout"
+    source.write_text("\n".join([*lines, "}"]))
+    subprocess.run([*find_compiler(), "-std=c++20", f"-I{FOLDER}", source, "-o", program], check=True)
+    printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    assert dict(zip(placed, map(int, printed.split()), strict=True)) == placed
+    assert set(declared) == set(re.findall(r"^struct (\w+) {", (FOLDER / "interface.h").read_text(), re.M))
+
+
+def test_the_kernels_sum_the_statistics_of_the_contract() -> None:
+    """By name, and in the same order."""
+    (names,) = re.findall(r"enum Statistic \{(.*?)\};", (FOLDER / "statistics.h").read_text(), re.S)
+    found = re.findall(r"^ +(\w+),", names, re.M)
+    assert found == [*(name.upper() for name in STATISTICS), "STATISTICS"]
 
 
 @needs_kernels
@@ -162,7 +192,8 @@ def test_instruction_sets_share_no_function() -> None:
     names = [line.split(maxsplit=2)[2] for line in listed.stdout.splitlines()]
     ours = [name for name in names if "headlight::" in name]
     sets = {name.split("headlight::")[1].split("::")[0] for name in ours}
-    assert sets == {"avx2", "avx512", "avx512_bf16", "avx512_vnni", "avx512_vnni_bf16", "amx"}
+    compiled = [*(kernels.instructions for kernels in KERNEL_SETS), *EIGHT_BITS.values()]
+    assert sets == {one.name for one in compiled}
     assert [name for name in names if "std::" in name] == []
 
 
@@ -201,7 +232,7 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     build(library_, [*sanitize, "-DHEADLIGHT_EMULATE_TILES"])
     source = ROOT / "tests" / "model" / "sanitized.cpp"
     # The program itself runs on any processor that has kernels.
-    compile_ = [*find_compiler(), "-std=c++17", *sanitize, "-fopenmp", "-mf16c"]
+    compile_ = [*find_compiler(), "-std=c++20", *sanitize, "-fopenmp", "-mf16c"]
     subprocess.run([*compile_, source, library_, "-o", program], check=True, timeout=300)
     sets = ["avx2", *(["avx512"] if instructions(torch.float32) == "avx512" else [])]
     can = torch.cpu.get_capabilities()

@@ -19,7 +19,7 @@ from model.encoder.parts import Activation, Disentangled
 from model.pytorch.kernels.eight_bits import Inputs, observe_inputs, round_weights
 from model.pytorch.kernels.library import ACTIVATIONS, NoKernels, Products, check, find_int8_kernels
 from model.pytorch.kernels.stack import lay_out
-from model.pytorch.kernels.structures import Product
+from model.pytorch.kernels.structures import Linear, Product
 from tests.references.checkpoints import MINILM
 from tests.support.product import random_encoder
 
@@ -76,16 +76,19 @@ def multiply(
     panels, low = (lay_out(weight, products.columns, gated=gated) for weight in (of.high, of.low))
     width = outputs // 2 if gated else outputs
     room = torch.full((len(x) * width + 9,), 7.0, dtype=rounding.dtype)
-    product = Product(
-        *(tensor.data_ptr() for tensor in (x, panels, of.bias, room)),
-        len(x),
-        inputs,
-        outputs,
-        ACTIVATIONS.index(activation),
-        *(tensor.data_ptr() for tensor in (of.scales, of.smoothing, low)),
-        precise,
-        gated,
+    linear = Linear(
+        panels=panels.data_ptr(),
+        bias=of.bias.data_ptr(),
+        inputs=inputs,
+        outputs=outputs,
+        activation=ACTIVATIONS.index(activation),
+        scales=of.scales.data_ptr(),
+        smoothing=of.smoothing.data_ptr(),
+        low_panels=low.data_ptr(),
+        precise=precise,
+        gated=gated,
     )
+    product = Product(linear=linear, x=x.data_ptr(), output=room.data_ptr(), tokens=len(x))
     check(products.multiply(byref(product)))
     assert (room[-9:] == 7).all()
     return room[:-9].view(len(x), width).float()
@@ -213,10 +216,18 @@ def test_arguments_that_do_not_fit_are_refused(products: Rounding) -> None:
     """Inputs that fill no words, and a precise product without what is left over."""
     of = operands(3, 8, 10)
     panels = lay_out(of.high, products.products.columns)
-    addresses = [tensor.data_ptr() for tensor in (of.x, panels, of.bias, torch.empty(30))]
-    further = (of.scales.data_ptr(), of.smoothing.data_ptr(), None)
+    output = torch.empty(30)
     for inputs, precise in ((31, False), (32, True), (2**15 + 4, False)):
-        wrong = Product(*addresses, 3, inputs, 10, 0, *further, precise)
+        linear = Linear(
+            panels=panels.data_ptr(),
+            bias=of.bias.data_ptr(),
+            inputs=inputs,
+            outputs=10,
+            scales=of.scales.data_ptr(),
+            smoothing=of.smoothing.data_ptr(),
+            precise=precise,
+        )
+        wrong = Product(linear=linear, x=of.x.data_ptr(), output=output.data_ptr(), tokens=3)
         assert products.products.multiply(byref(wrong)) == -2
 
 

@@ -15,13 +15,13 @@ from model.encoder.linear import activate
 from model.encoder.parts import Activation
 from model.pytorch.kernels.library import ACTIVATIONS, Products, check
 from model.pytorch.kernels.stack import lay_out
-from model.pytorch.kernels.structures import Product
-from tests.support.kernel import AMX, EMULATED, kernels_of, multiply
+from model.pytorch.kernels.structures import Linear, Product
+from tests.support.kernel import AMX, EMULATED, STEPS, kernels_of, multiply
 
 # ------------------------------------------------------------------------------------------- products
 
-FLOAT32 = ("float32_avx2", "float32_avx512")
-BFLOAT16 = ("bfloat16_avx512", "bfloat16_avx512_bf16", AMX, EMULATED)
+FLOAT32 = tuple(name for name in STEPS if name.startswith("float32"))
+BFLOAT16 = (*(name for name in STEPS if name.startswith("bfloat16")), AMX, EMULATED)
 
 
 def own_products(steps: str) -> Products:
@@ -109,7 +109,9 @@ def test_a_gate_is_activated_and_multiplies_its_value(
 def test_products_of_bfloat16_take_whole_pairs(products_of_bfloat16: Products) -> None:
     """A word is a pair: an odd number of inputs is refused."""
     zeros = torch.zeros(64)
-    wrong = Product(zeros.data_ptr(), zeros.data_ptr(), zeros.data_ptr(), zeros.data_ptr(), 1, 3, 1, 0)
+    address = zeros.data_ptr()
+    linear = Linear(panels=address, bias=address, inputs=3, outputs=1)
+    wrong = Product(linear=linear, x=address, output=address, tokens=1)
     assert products_of_bfloat16.multiply(byref(wrong)) == -2
 
 
@@ -169,10 +171,12 @@ def test_a_wrong_product_is_refused(products: Products, wrong: dict[str, Any]) -
     """Before anything is read."""
     x, weight, bias = operands(2, 8, 16)
     panels, output = lay_out(weight, products.columns), torch.zeros(2, 16)
-    good = Product(x.data_ptr(), panels.data_ptr(), bias.data_ptr(), output.data_ptr(), 2, 8, 16, 0)
+    linear = Linear(panels=panels.data_ptr(), bias=bias.data_ptr(), inputs=8, outputs=16)
+    good = Product(linear=linear, x=x.data_ptr(), output=output.data_ptr(), tokens=2)
     assert products.multiply(byref(good)) == 0
     for name, value in wrong.items():
-        setattr(good, name, good.panels + 4 if value == "beside a cache line" else value)
+        changed = good if hasattr(good, name) else good.linear
+        setattr(changed, name, panels.data_ptr() + 4 if value == "beside a cache line" else value)
     with pytest.raises(ValueError, match="shapes do not match"):
         check(products.multiply(byref(good)))
 

@@ -23,7 +23,7 @@ from model.pytorch.kernels.library import (
     check,
     kernels_of_stored_weights,
 )
-from model.pytorch.kernels.structures import Product, StoredRows
+from model.pytorch.kernels.structures import Linear, Product, StoredRows
 from tests.support.families import ENCODERS, SIZES, SMALL, sample, write_small
 from tests.support.kernel import kernels_of, multiply, needs_int8
 from tests.support.product import run, want_all
@@ -39,7 +39,9 @@ def avx512() -> None:
 
 def describe(parts: Sequence[Tensor]) -> Any:
     """The parts of a weight, as the kernels read them."""
-    rows = [StoredRows(part.data_ptr(), len(part), STORED.index(part.dtype)) for part in parts]
+    rows = [
+        StoredRows(first=part.data_ptr(), count=len(part), type=STORED.index(part.dtype)) for part in parts
+    ]
     return (StoredRows * len(parts))(*rows)
 
 
@@ -57,19 +59,16 @@ def products_of(
     assert laid_out is not None
     rows, width = describe(parts), len(bias) // 2 if gated else len(bias)
     room, expected = torch.full((len(x) * width + 9,), 7.0), torch.empty(len(x), width)
-    described = Product(
-        x.data_ptr(),
-        None,
-        bias.data_ptr(),
-        room.data_ptr(),
-        len(x),
-        x.shape[1],
-        len(bias),
-        ACTIVATIONS.index(activation),
+    linear = Linear(
+        bias=bias.data_ptr(),
+        inputs=x.shape[1],
+        outputs=len(bias),
+        activation=ACTIVATIONS.index(activation),
         gated=gated,
         stored=addressof(rows),
         parts=len(parts),
     )
+    described = Product(linear=linear, x=x.data_ptr(), output=room.data_ptr(), tokens=len(x))
     check(stored.multiply(byref(described)))
     assert (room[-9:] == 7).all()
     weight = torch.cat([part.float() for part in parts])
@@ -118,8 +117,8 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     cases = ([(address, 9, 0)], [(address, 11, 0)], [(address, 10, 0), (address, 0, 0)], [(None, 10, 0)])
     for parts in (*cases, [(address, 10, 3)], [(address, 10, -1)], []):
         rows = (StoredRows * len(parts))(*(StoredRows(*part) for part in parts))
-        wrong = Product(x.data_ptr(), None, bias.data_ptr(), output.data_ptr(), 3, 8, 10, 0)
-        wrong.stored, wrong.parts = addressof(rows), len(parts)
+        linear = Linear(bias=bias.data_ptr(), inputs=8, outputs=10, stored=addressof(rows), parts=len(parts))
+        wrong = Product(linear=linear, x=x.data_ptr(), output=output.data_ptr(), tokens=3)
         assert products.multiply(byref(wrong)) == -2
 
 

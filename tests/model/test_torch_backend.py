@@ -14,9 +14,11 @@ from model.checkpoints.source import resolve
 from model.contract import AttentionWant, Batch, Encoding, SentenceWant, SummaryWant, Want
 from model.encoder.block import Block
 from model.errors import Unsupported
-from model.pytorch.backend import TorchBackend, choose_device, choose_dtype
-from model.pytorch.kernels.library import Instructions, Kernels, NoKernels
+from model.pytorch.backend import TorchBackend, choose_device
+from model.pytorch.kernels.instructions import KERNEL_SETS
+from model.pytorch.kernels.library import Kernels, NoKernels
 from model.pytorch.kernels.stack import NativeStack
+from model.pytorch.precision import Precision
 from model.tokenization.tokenizer import TextTokenizer
 from tests.references.checkpoints import MINILM
 from tests.references.comparing import distance
@@ -140,30 +142,31 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 def test_float16_needs_a_gpu() -> None:
     """On a CPU the choices are float32 and bfloat16; what is asked for by name is taken as it is."""
     with pytest.raises(Unsupported, match="float16 runs on CUDA"):
-        choose_dtype("float16", "cpu")
+        Precision.choose("float16", "cpu")
     with pytest.raises(Unsupported, match="PyTorch runs models in float32, bfloat16, float16 or int8"):
-        choose_dtype("float8", "cpu")
-    assert choose_dtype("float16", "cuda") == "float16"
-    assert choose_dtype("float32", "cpu") == "float32"
-    assert choose_dtype("auto", "cpu") in ("float32", "bfloat16")
+        Precision.choose("float8", "cpu")
+    assert Precision.choose("float16", "cuda").name == "float16"
+    assert Precision.choose("float32", "cpu").name == "float32"
+    assert Precision.choose("auto", "cpu").name in ("float32", "bfloat16")
 
 
 @pytest.mark.parametrize(
     ("instructions", "chosen"), [("amx", "bfloat16"), ("avx512_bf16", "bfloat16"), ("avx512", "float32")]
 )
 def test_auto_is_bfloat16_only_where_kernels_are_faster_in_it(
-    instructions: Instructions, chosen: str, monkeypatch: pytest.MonkeyPatch
+    instructions: str, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU PyTorch's own kernels never run in bfloat16 unasked; turned off, ours are not looked for."""
     asked: list[torch.dtype] = []
+    kernels = next(one for one in KERNEL_SETS if one.name == f"bfloat16_{instructions}")
 
     def find(dtype: torch.dtype) -> Kernels:
         asked.append(dtype)
-        return stand_ins()._replace(instructions=instructions)
+        return stand_ins()._replace(multiplies_pairs=kernels.multiplies_pairs)
 
-    monkeypatch.setattr("model.pytorch.backend.find_kernels", find)
-    assert choose_dtype("auto", "cpu") == chosen
-    assert choose_dtype("auto", "cpu", native=False) == "float32"
+    monkeypatch.setattr("model.pytorch.precision.find_kernels", find)
+    assert Precision.choose("auto", "cpu").name == chosen
+    assert Precision.choose("auto", "cpu", native=False).name == "float32"
     assert asked == [torch.bfloat16]
 
 
@@ -173,8 +176,8 @@ def test_auto_is_float32_without_kernels(monkeypatch: pytest.MonkeyPatch) -> Non
     def find_none(_: torch.dtype) -> None:
         raise NoKernels("there are none")
 
-    monkeypatch.setattr("model.pytorch.backend.find_kernels", find_none)
-    assert choose_dtype("auto", "cpu") == "float32"
+    monkeypatch.setattr("model.pytorch.precision.find_kernels", find_none)
+    assert Precision.choose("auto", "cpu").name == "float32"
 
 
 def test_bfloat16_keeps_the_direction_of_sentence_vectors() -> None:

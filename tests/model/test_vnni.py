@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from export import pipeline
+from export import pipeline, precision
 from export.__main__ import main
 from model.errors import CheckpointError
 from model.loading import load_model
@@ -89,7 +89,7 @@ def test_without_vnni_a_graph_of_eight_bits_is_refused(
     pipeline.export(source, place, dtype="int8", overwrite=False, step=lambda _: nullcontext())
     _, served = load_model(str(tmp_path / "graph"), kind="onnx", device="cpu")
     assert served.info.dtype == "int8"
-    for module in (backend, pipeline):
+    for module in (backend, precision):
         monkeypatch.setattr(module, "has_exact_eight_bits", lambda: False)
     with pytest.raises(CheckpointError) as refused:
         load_model(str(tmp_path / "graph"), kind="onnx", device="cpu")

@@ -19,8 +19,9 @@ from export.writer import write_graph
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.exported_prediction import write_predictor
 from model.checkpoints.source import resolve
+from model.choices import Kind
 from model.contract import Backend
-from model.loading import Kind, load_model
+from model.loading import load_model
 from model.onnx.names import DTYPE_KEY
 from model.pytorch.kernels.library import NoKernels, find_kernels
 from model.tokenization.tokenizer import TextTokenizer

@@ -100,8 +100,8 @@ class Watched:
     def cost(self, lengths: Sequence[int]) -> int:
         return self.inner.cost(lengths)
 
-    def give_back(self) -> None:
-        self.inner.give_back()
+    def trim_memory(self) -> None:
+        self.inner.trim_memory()
 
     @property
     def prepares_short(self) -> bool:

@@ -6,7 +6,8 @@ from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from model.families.tokenizers import find_tokenizer_class, keeps_tokenizer
+from model.families.table import find_family
+from model.families.tokenizers import find_tokenizer_class
 from model.files import read_json
 from model.tokenization.building import find_tokenizer
 
@@ -19,8 +20,9 @@ def build_tokenizer(folder: Path, model_type: str) -> tuple[Path, Tokenizer] | N
 
 def find(folder: Path, config: dict[str, Any], settings: dict[str, Any]) -> tuple[Path, Tokenizer] | None:
     """Find the tokenizer of a folder with this config.json and tokenizer_config.json."""
-    name = find_tokenizer_class(folder, config, settings)
-    return find_tokenizer(folder, name, settings, keeps=keeps_tokenizer(config))
+    family = find_family(config)
+    name = find_tokenizer_class(folder, config, settings, family)
+    return find_tokenizer(folder, name, settings, keeps=family is not None and family.keeps_tokenizer)
 
 
 def train_byte_pairs(texts: Sequence[str], size: int) -> Tokenizer:

@@ -19,6 +19,7 @@ from model.encoder.parts import Activation
 from model.encoder.positions import rotate
 from model.pytorch.kernels import library
 from model.pytorch.kernels.build import build
+from model.pytorch.kernels.instructions import KERNEL_SETS
 from model.pytorch.kernels.library import (
     ACTIVATIONS,
     Kernels,
@@ -26,7 +27,6 @@ from model.pytorch.kernels.library import (
     Products,
     check,
     find_int8_kernels,
-    find_kernels,
 )
 from model.pytorch.kernels.observations import IntArray, Observations
 from model.pytorch.kernels.stack import lay_out
@@ -35,6 +35,7 @@ from model.pytorch.kernels.structures import (
     Collection,
     Distances,
     Gate,
+    Linear,
     Norm,
     Product,
     Rotation,
@@ -59,7 +60,7 @@ def runs_int8() -> bool:
 
 needs_int8 = pytest.mark.skipif(not runs_int8(), reason="the processor has no products of eight bits")
 
-STEPS = ("float32_avx2", "float32_avx512", "bfloat16_avx512", "bfloat16_avx512_bf16")
+STEPS = tuple(one.name for one in reversed(KERNEL_SETS) if not one.tiled)
 """A precision and instructions, for each of which the steps are compiled."""
 
 AMX, EMULATED = "bfloat16_amx", "bfloat16_emulated"
@@ -72,20 +73,18 @@ _OPENMP = CDLL(None)  # PyTorch's, among all that the process has loaded
 
 def kernels_of(steps: str) -> Kernels:
     """Those of one of `STEPS`, `AMX` or `EMULATED`; skips on a processor that lacks the instructions."""
-    precision, wanted = steps.split("_", 1)
     if steps == EMULATED:
         return _emulated()
-    masked = {"float32_avx2": ["avx512_f"], "bfloat16_avx512": ["avx512_bf16"], AMX: []}.get(
-        steps, ["amx_tile"]
-    )
-    able = {**torch.cpu.get_capabilities(), **dict.fromkeys(masked, False)}
+    kernels = next(one for one in KERNEL_SETS if one.name == steps)
     try:
-        found = find_kernels(getattr(torch, precision), able)
+        compiled = library._library()
     except NoKernels as error:
         pytest.skip(str(error))
-    if found.instructions != wanted:
-        pytest.skip(f"the processor has no {wanted}")
-    return found
+    if not kernels.suits(torch.cpu.get_capabilities()) or (
+        kernels.tiled and compiled.headlight_enable_amx() != 1
+    ):
+        pytest.skip(f"the processor has no {kernels.instructions.name}")
+    return Kernels.of(compiled, kernels)
 
 
 @cache
@@ -95,7 +94,7 @@ def _emulated() -> Kernels:
     with TemporaryDirectory() as folder:
         target = Path(folder) / "emulated.so"
         build(target, ["-DHEADLIGHT_EMULATE_TILES", "-Werror"])
-        return Kernels.of(CDLL(str(target)), "amx", "bfloat16_avx512_bf16")
+        return Kernels.of(CDLL(str(target)), next(one for one in KERNEL_SETS if one.tiled))
 
 
 def attend(
@@ -118,18 +117,18 @@ def attend(
     """
     tokens, heads, size = q.shape
     arguments = Attention(
-        q.data_ptr(),
-        k.data_ptr(),
-        v.data_ptr(),
-        q.stride(0),
-        None if output is None else output.data_ptr(),
-        starts.ctypes.data,
-        tokens,
-        len(starts) - 1,
-        heads,
-        size,
-        size**-0.5,
-        None if observations is None else observations.address(0),
+        q=q.data_ptr(),
+        k=k.data_ptr(),
+        v=v.data_ptr(),
+        token_stride=q.stride(0),
+        output=None if output is None else output.data_ptr(),
+        starts=starts.ctypes.data,
+        tokens=tokens,
+        sequences=len(starts) - 1,
+        heads=heads,
+        head_size=size,
+        scale=size**-0.5,
+        observations=None if observations is None else observations.address(0),
         **others,
     )
     check(kernels.attend(byref(arguments)))
@@ -150,9 +149,16 @@ def multiply(
     `output` (T, out), with a gate (T, out / 2), may have more numbers behind it, which are left as they are.
     """
     panels = lay_out(weight, products.columns, gated=gated)
-    addresses = (tensor.data_ptr() for tensor in (x, panels, bias, output))
     outputs, inputs = weight.shape
-    product = Product(*addresses, len(x), inputs, outputs, ACTIVATIONS.index(activation), gated=gated)
+    linear = Linear(
+        panels=panels.data_ptr(),
+        bias=bias.data_ptr(),
+        inputs=inputs,
+        outputs=outputs,
+        activation=ACTIVATIONS.index(activation),
+        gated=gated,
+    )
+    product = Product(linear=linear, x=x.data_ptr(), output=output.data_ptr(), tokens=len(x))
     check(products.multiply(byref(product)))
 
 
@@ -195,16 +201,17 @@ def _floats(address: int, *shape: int, stride: int | None = None) -> Tensor:
 def _multiply(address: int) -> int:
     """Do what `headlight_multiply_float32` does, with panels of as many columns as it likes."""
     given = Product.from_address(address)
-    parts = 2 if given.gated else 1
-    outputs = given.outputs // parts
+    linear = given.linear
+    parts = 2 if linear.gated else 1
+    outputs = linear.outputs // parts
     panels = -(-outputs // _COLUMNS)
-    weights = _floats(given.panels, panels, parts, given.inputs, _COLUMNS).mT.transpose(0, 1)
-    x, biases = _floats(given.x, given.tokens, given.inputs), _floats(given.bias, parts, outputs)
+    weights = _floats(linear.panels, panels, parts, linear.inputs, _COLUMNS).mT.transpose(0, 1)
+    x, biases = _floats(given.x, given.tokens, linear.inputs), _floats(linear.bias, parts, outputs)
     result, *value = (
-        F.linear(x, weight.reshape(-1, given.inputs)[:outputs], bias)
+        F.linear(x, weight.reshape(-1, linear.inputs)[:outputs], bias)
         for weight, bias in zip(weights, biases, strict=True)
     )
-    result = activate(result, ACTIVATIONS[given.activation])
+    result = activate(result, ACTIVATIONS[linear.activation])
     _floats(given.output, given.tokens, outputs).copy_(result * value[0] if value else result)
     return 0
 

@@ -13,10 +13,20 @@ from headlight_client.predictions import best, decoded, predicted, ranked, token
 from headlight_client.similarities import SimilarityCall, concatenated
 
 Indices = Sequence[int]
+AllOrIndices = Literal["all"] | Indices
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 Side = Literal["right", "left"]
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
-Outputs = Sequence[Literal["sentence", "tokens", "sparse"]]
+Output = Literal["sentence", "tokens", "sparse"]
+AttentionOutput = Literal["sentence", "tokens"]
+Chunks = Literal["sentences"] | Mapping[str, int] | Sequence[Sequence[int]]
+Role = Literal["query", "document"]
+Weights = Literal["probability", "score", "value_norm"]
+Aggregate = Literal["none", "mean", "max", "rollout"]
+Aggregation = Literal["none", "simple", "first", "average", "max"]
+SpecialTokens = Literal["keep", "drop"]
+Level = Literal["token", "word"]
+SimilarityFunction = Literal["cosine", "dot", "euclidean", "manhattan"]
 Statistic = Literal[
     "entropy",
     "confidence",
@@ -84,15 +94,15 @@ class Routes(
         prompt_name: str | None = None,
         prompt: str | None = None,
         task: str | None = None,
-        outputs: Outputs | None = None,
+        outputs: Sequence[Output] | None = None,
         pooling: Pooling | None = None,
         pooling_layers: Indices | None = None,
         normalize: bool | None = None,
         dimensions: int | None = None,
         layers: Indices | None = None,
         precision: Precision | None = None,
-        chunks: Literal["sentences"] | Mapping[str, int] | Sequence[Sequence[int]] | None = None,
-        role: Literal["query", "document"] | None = None,
+        chunks: Chunks | None = None,
+        role: Role | None = None,
         top_k: int | None = None,
         dtype: Literal["float32", "float16"] | None = None,
         progress: bool = False,
@@ -116,15 +126,15 @@ class Routes(
         prompt_name: str | None = None,
         prompt: str | None = None,
         task: str | None = None,
-        outputs: Outputs | None = None,
+        outputs: Sequence[Output] | None = None,
         pooling: Pooling | None = None,
         pooling_layers: Indices | None = None,
         normalize: bool | None = None,
         dimensions: int | None = None,
         layers: Indices | None = None,
         precision: Precision | None = None,
-        chunks: Literal["sentences"] | Mapping[str, int] | Sequence[Sequence[int]] | None = None,
-        role: Literal["query", "document"] | None = None,
+        chunks: Chunks | None = None,
+        role: Role | None = None,
         top_k: int | None = None,
     ) -> EncodeStreamT:
         """Like `encode`, but yields each item as soon as it is ready, in any order: see `item.index`.
@@ -144,21 +154,21 @@ class Routes(
         prompt_name: str | None = None,
         prompt: str | None = None,
         task: str | None = None,
-        layers: Literal["all"] | Indices | None = None,
-        heads: Literal["all"] | Indices | None = None,
-        weights: Literal["probability", "score", "value_norm"] | None = None,
-        aggregate: Literal["none", "mean", "max", "rollout"] | None = None,
-        special_tokens: Literal["keep", "drop"] | None = None,
-        level: Literal["token", "word"] | None = None,
-        queries: Literal["all"] | Indices | None = None,
-        keys: Literal["all"] | Indices | None = None,
+        layers: AllOrIndices | None = None,
+        heads: AllOrIndices | None = None,
+        weights: Weights | None = None,
+        aggregate: Aggregate | None = None,
+        special_tokens: SpecialTokens | None = None,
+        level: Level | None = None,
+        queries: AllOrIndices | None = None,
+        keys: AllOrIndices | None = None,
         renormalize: bool | None = None,
         top_k: int | None = None,
         thumbnail: int | None = None,
         summary: bool | None = None,
         statistics: Sequence[Statistic] | None = None,
         maps: bool | None = None,
-        outputs: Outputs | None = None,
+        outputs: Sequence[AttentionOutput] | None = None,
         pooling: Pooling | None = None,
         normalize: bool | None = None,
         dimensions: int | None = None,
@@ -185,21 +195,21 @@ class Routes(
         prompt_name: str | None = None,
         prompt: str | None = None,
         task: str | None = None,
-        layers: Literal["all"] | Indices | None = None,
-        heads: Literal["all"] | Indices | None = None,
-        weights: Literal["probability", "score", "value_norm"] | None = None,
-        aggregate: Literal["none", "mean", "max", "rollout"] | None = None,
-        special_tokens: Literal["keep", "drop"] | None = None,
-        level: Literal["token", "word"] | None = None,
-        queries: Literal["all"] | Indices | None = None,
-        keys: Literal["all"] | Indices | None = None,
+        layers: AllOrIndices | None = None,
+        heads: AllOrIndices | None = None,
+        weights: Weights | None = None,
+        aggregate: Aggregate | None = None,
+        special_tokens: SpecialTokens | None = None,
+        level: Level | None = None,
+        queries: AllOrIndices | None = None,
+        keys: AllOrIndices | None = None,
         renormalize: bool | None = None,
         top_k: int | None = None,
         thumbnail: int | None = None,
         summary: bool | None = None,
         statistics: Sequence[Statistic] | None = None,
         maps: bool | None = None,
-        outputs: Outputs | None = None,
+        outputs: Sequence[AttentionOutput] | None = None,
         pooling: Pooling | None = None,
         normalize: bool | None = None,
         dimensions: int | None = None,
@@ -221,7 +231,7 @@ class Routes(
         truncation_side: Side | None = None,
         raw_scores: bool | None = None,
         top_k: int | None = None,
-        aggregation: Literal["none", "simple", "first", "average", "max"] | None = None,
+        aggregation: Aggregation | None = None,
         attention: Mapping[str, Any] | None = None,
         progress: bool = False,
     ) -> PredictT:
@@ -264,7 +274,7 @@ class Routes(
         model: str | None = None,
         truncate: bool | None = None,
         truncation_side: Side | None = None,
-        function: Literal["cosine", "dot", "euclidean", "manhattan"] | None = None,
+        function: SimilarityFunction | None = None,
         prompt_name: str | None = None,
         prompt: str | None = None,
         task: str | None = None,
@@ -297,7 +307,7 @@ class Routes(
         truncation_side: Side | None = None,
         prompt_name: str | None = None,
         prompt: str | None = None,
-        special_tokens: Literal["keep", "drop"] | None = None,
+        special_tokens: SpecialTokens | None = None,
         progress: bool = False,
     ) -> TokenizeT:
         """`POST /tokenize`: the tokens that the model would run."""

@@ -49,6 +49,7 @@ _LAYER = "encoder.albert_layer_groups.{}.albert_layers.{}."
 
 ALBERT = Family(
     name="albert",
+    tokenizer="AlbertTokenizer",
     read_config=read_config,
     names={
         **bert.BERT.names,

@@ -40,6 +40,7 @@ _LAYER = "encoder.layer.{}."
 
 BERT = Family(
     name="bert",
+    tokenizer="BertTokenizer",
     read_config=read_config,
     names={
         "embeddings.token": ("embeddings.word_embeddings.weight",),

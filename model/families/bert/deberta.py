@@ -125,6 +125,7 @@ _KEY, _QUERY, _CONVOLUTION = f"{_ATTENTION}pos_key_proj", f"{_ATTENTION}pos_quer
 
 DEBERTA = Family(
     name="deberta-v2",
+    tokenizer="DebertaV2Tokenizer",
     read_config=read_config,
     names={
         **bert.BERT.names,

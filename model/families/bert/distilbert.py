@@ -36,6 +36,7 @@ _LAYER = "transformer.layer.{}."
 
 DISTILBERT = Family(
     name="distilbert",
+    tokenizer="DistilBertTokenizer",
     read_config=read_config,
     names={
         "embeddings.token": ("embeddings.word_embeddings.weight",),

@@ -28,6 +28,7 @@ def read_config(config: Mapping[str, Any]) -> EncoderConfig:
 ELECTRA = replace(
     bert.BERT,
     name="electra",
+    tokenizer="ElectraTokenizer",
     read_config=read_config,
     names={
         **bert.BERT.names,

@@ -30,6 +30,7 @@ _LAYER = "encoder.layer.{}.attention."
 MPNET = replace(
     roberta.ROBERTA,
     name="mpnet",
+    tokenizer="MPNetTokenizer",
     read_config=read_config,
     names={**roberta.ROBERTA.names, "relative_bias": ("encoder.relative_attention_bias.weight",)},
     block_names={

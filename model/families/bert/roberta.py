@@ -19,6 +19,7 @@ def read_config(config: Mapping[str, Any]) -> EncoderConfig:
 ROBERTA = replace(
     bert.BERT,
     name="roberta",
+    tokenizer="RobertaTokenizer",
     read_config=read_config,
     heads={
         "lm_head.*": "masked words",
@@ -43,5 +44,7 @@ ROBERTA = replace(
         ),
     },
 )
-XLM_ROBERTA = replace(ROBERTA, name="xlm-roberta")
-CAMEMBERT = replace(ROBERTA, name="camembert", prefixes=("roberta.", "camembert."))
+XLM_ROBERTA = replace(ROBERTA, name="xlm-roberta", tokenizer="XLMRobertaTokenizer")
+CAMEMBERT = replace(
+    ROBERTA, name="camembert", tokenizer="CamembertTokenizer", prefixes=("roberta.", "camembert.")
+)

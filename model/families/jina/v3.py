@@ -126,6 +126,7 @@ JINA_V3 = Family(
 JINA_V3_ORIGINAL = replace(
     JINA_V3,
     name="jina_xlm_roberta",
+    tokenizer="XLMRobertaTokenizer",
     read_config=read_original_config,
     names={
         **JINA_V3.names,

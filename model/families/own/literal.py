@@ -46,34 +46,34 @@ def read_config(config: Mapping[str, Any]) -> EncoderConfig:
     return _read_fields(EncoderConfig, {k: v for k, v in config.items() if k != "model_type"}, "")
 
 
-def _read_fields(kind: type[_T], config: Mapping[str, Any], place: str) -> _T:
-    """Read the fields of a config of this kind; `place` precedes their names in errors."""
+def _read_fields(kind: type[_T], config: Mapping[str, Any], prefix: str) -> _T:
+    """Read the fields of a config of this kind; `prefix` precedes their names in errors."""
     types = get_type_hints(kind)
     if unknown := sorted(config.keys() - types.keys()):
         raise CheckpointError(
-            f"{place}{shown(unknown[0]).strip(chr(39))} is not a field that this release of headlight knows: "
-            "remove it, or use the release that wrote it."
+            f"{prefix}{shown(unknown[0]).strip(chr(39))} is not a field that this release of headlight "
+            "knows: remove it, or use the release that wrote it."
         )
     needed = [f.name for f in fields(kind) if f.default is MISSING]  # type: ignore[arg-type]
     for name in needed:
         if name not in config:
-            raise KeyError(f"{place}{name}")
-    return kind(**{name: _read(types[name], value, name, place) for name, value in config.items()})
+            raise KeyError(f"{prefix}{name}")
+    return kind(**{name: _read(types[name], value, name, prefix) for name, value in config.items()})
 
 
-def _read(kind: Any, value: Any, name: str, place: str) -> Any:
+def _read(kind: Any, value: Any, name: str, prefix: str) -> Any:
     """Read a value of a type that configs have; raises CheckpointError."""
-    where, options = f"{place}{name}", get_args(kind)
+    where, options = f"{prefix}{name}", get_args(kind)
     if NoneType in options:
         (other,) = (option for option in options if option is not NoneType)
-        return None if value is None else _read(other, value, name, place)
+        return None if value is None else _read(other, value, name, prefix)
     if get_origin(kind) is Literal:
         _check(value in options, where, value, f"one of {', '.join(map(str, options))}")
         return value
     if get_origin(kind) is tuple:
         most = MOST["hidden_size"]
         _check(isinstance(value, list) and len(value) <= most, where, value, f"a list of at most {most}")
-        return tuple(_read(options[0], one, f"{name}[{i}]", place) for i, one in enumerate(value))
+        return tuple(_read(options[0], one, f"{name}[{i}]", prefix) for i, one in enumerate(value))
     if is_dataclass(kind):
         _check(isinstance(value, dict), where, value, "an object")
         return _read_fields(kind, value, f"{where}.")  # type: ignore[arg-type]

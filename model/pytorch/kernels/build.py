@@ -10,30 +10,47 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
+from model.pytorch.kernels.instructions import EIGHT_BITS, KERNEL_SETS, STORED_WEIGHTS, Instructions
 from model.pytorch.kernels.sources import FOLDER, checksum
 
-_COMMON = ("-std=c++17", "-O3", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-Wall", "-Wextra")
-# GCC 12 warns about the deliberately undefined vectors in its own AVX-512 headers.
-_MISTAKEN = ("-Wno-uninitialized", "-Wno-maybe-uninitialized")
-_AVX2 = ("-mavx2", "-mfma", "-mf16c")
-_AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c")
-_AVX512_BF16 = (*_AVX512, "-mavx512bf16")
-_FLOAT32, _BFLOAT16 = (f"-DHEADLIGHT_PRECISION={name}" for name in ("Float32", "Bfloat16"))
+_COMMON = ("-std=c++20", "-O3", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-Wall", "-Wextra")
+# GCC 12 warns about the deliberately undefined vectors in its own AVX-512 headers, and about fields that are
+# left out, which are zero.
+_MISTAKEN = ("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-missing-field-initializers")
+
+
+class _Object(NamedTuple):
+    """A source, compiled for some instructions; `kernels` ends the names of its functions."""
+
+    source: str
+    instructions: Instructions | None = None
+    kernels: str = ""
+    precision: str = "float32"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Those of the compiler."""
+        if self.instructions is None:
+            return ()
+        return (
+            *self.instructions.flags,
+            f"-DHEADLIGHT_INSTRUCTIONS={self.instructions.name}",
+            f'-DHEADLIGHT_VECTORS="{self.instructions.vectors}.h"',
+            f"-DHEADLIGHT_KERNELS={self.kernels}",
+            f"-DHEADLIGHT_PRECISION={self.precision.capitalize()}",
+        )
+
+
 # The linker keeps the first copy of an inline function of the standard library, so the oldest instruction set
 # goes first: its code runs on every processor. The headers give each set a namespace (vectors/vector.h).
-_OBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("layers", ()),
-    ("steps", (*_AVX2, "-DHEADLIGHT_KERNELS=float32_avx2", _FLOAT32)),
-    ("steps", (*_AVX512, "-DHEADLIGHT_KERNELS=float32_avx512", _FLOAT32)),
-    ("steps", (*_AVX512, "-DHEADLIGHT_KERNELS=bfloat16_avx512", _BFLOAT16)),
-    ("steps", (*_AVX512_BF16, "-DHEADLIGHT_KERNELS=bfloat16_avx512_bf16", _BFLOAT16)),
-    ("int8", (*_AVX512, "-mavx512vnni", "-DHEADLIGHT_KERNELS=float32", _FLOAT32)),
-    ("int8", (*_AVX512_BF16, "-mavx512vnni", "-DHEADLIGHT_KERNELS=bfloat16", _BFLOAT16)),
-    ("stored", _AVX512),
-    ("amx", (*_AVX512_BF16, "-mamx-tile", "-mamx-bf16")),
+_OBJECTS = (
+    _Object("layers"),
+    *(_Object(one.source, one.instructions, one.name, one.precision) for one in reversed(KERNEL_SETS)),
+    *(_Object("int8", instructions, name, name) for name, instructions in EIGHT_BITS.items()),
+    _Object("stored", STORED_WEIGHTS),
 )
-"""Sources, and the options they are compiled with."""
 
 
 class NotBuilt(Exception):
@@ -63,12 +80,12 @@ def build(target: Path, options: Sequence[str] = ()) -> None:
     with TemporaryDirectory() as folder:
         objects = [str(Path(folder) / f"{number}.o") for number in range(len(_OBJECTS))]
 
-        def compile_one(made: str, source: str, instructions: Sequence[str]) -> None:
-            given = (*compiler, *common, *instructions, *options)
-            _run(*given, "-c", str(FOLDER / f"{source}.cpp"), "-o", made)
+        def compile_one(made: str, one: _Object) -> None:
+            given = (*compiler, *common, *one.options, *options)
+            _run(*given, "-c", str(FOLDER / f"{one.source}.cpp"), "-o", made)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compile_one, objects, *zip(*_OBJECTS, strict=True)))
+            list(pool.map(compile_one, objects, _OBJECTS))
         made = Path(folder) / target.name
         _run(*compiler, "-shared", *options, *objects, "-o", str(made))
         # Rename a complete file into place: no process can load a partial library.

@@ -121,8 +121,8 @@ def observe_inputs(encoder: Encoder) -> dict[Linear, Inputs]:
 
 def _random_tokens(vocabulary: int, count: int, generator: torch.Generator) -> Tensor:
     """Draw tokens from a few places of a vocabulary, in random order."""
-    places = torch.randint(0, vocabulary, (-(-count // _NEIGHBOURS), 1), generator=generator)
-    tokens = (places + torch.arange(_NEIGHBOURS)).flatten()[:count] % vocabulary
+    starts = torch.randint(0, vocabulary, (-(-count // _NEIGHBOURS), 1), generator=generator)
+    tokens = (starts + torch.arange(_NEIGHBOURS)).flatten()[:count] % vocabulary
     return tokens[torch.randperm(count, generator=generator)]
 
 

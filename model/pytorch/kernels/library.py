@@ -7,20 +7,18 @@ library links to no OpenMP of its own.
 
 import ctypes
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from model.encoder.parts import Activation
 from model.errors import Stopped
+from model.pytorch.kernels.instructions import AVX512_VNNI, KERNEL_SETS, LACKING, STORED_WEIGHTS, KernelSet
 from model.pytorch.kernels.sources import checksum
 
 FILE = Path(__file__).parent / "libheadlight.so"
-
-Instructions = Literal["avx2", "avx512", "avx512_bf16", "avx512_vnni", "amx"]
-"""The instruction set that a kernel uses."""
 
 ACTIVATIONS: tuple[Activation | None, ...] = (None, "relu", "gelu", "gelu_tanh", "silu")
 """Those of products, in the order of `Activation` in interface.h."""
@@ -32,7 +30,6 @@ LINE = 64
 """The size of a cache line in bytes."""
 
 _DONE, _NO_MEMORY, _STOPPED = 0, -1, -3
-_TILE_HEAD_STEP = 32
 
 
 class NoKernels(Exception):
@@ -49,9 +46,9 @@ class Products(NamedTuple):
 
 
 class Kernels(NamedTuple):
-    """The kernels for one precision on this processor."""
+    """The kernels for one precision on this processor; `instructions` is the name of their set."""
 
-    instructions: Instructions
+    instructions: str
     run_layers: Any
     attend: Any
     add_norm: Any
@@ -61,36 +58,33 @@ class Kernels(NamedTuple):
     collect: Any
     embed: Any
     products: Products
-
-    @property
-    def head_step(self) -> int:
-        """The number whose multiples head sizes must be, to fill whole vectors, or rows of a tile."""
-        return {"avx2": 8, "amx": _TILE_HEAD_STEP}.get(self.instructions, 16)
-
-    @property
-    def multiplies_pairs(self) -> bool:
-        """Whether products in bfloat16 are faster than in float32: with instructions made for them."""
-        return self.instructions in ("amx", "avx512_bf16")
+    head_step: int = 16
+    multiplies_pairs: bool = False
+    tiled: bool = False
+    """These three are as in `KernelSet`."""
 
     @staticmethod
-    def of(library: ctypes.CDLL, instructions: Instructions, steps: str) -> "Kernels":
-        """Look up the kernels in a library, by the name that ends those of their steps."""
+    def of(library: ctypes.CDLL, kernels: KernelSet) -> "Kernels":
+        """Look up kernels in a library."""
+        steps = kernels.steps or kernels
 
-        def find(step: str, steps: str = steps) -> Any:
-            return getattr(library, f"headlight_{step}_{steps}")
+        def find(step: str, kernels: KernelSet = steps) -> Any:
+            return getattr(library, f"headlight_{step}_{kernels.name}")
 
-        with_tiles = "bfloat16_amx" if instructions == "amx" else steps
         return Kernels(
-            instructions,
+            kernels.instructions.name,
             library.headlight_run_layers,
-            find("attend", with_tiles),
+            find("attend", kernels),
             find("add_norm"),
             find("rotate"),
             find("gate"),
             find("route"),
             find("collect"),
             find("embed"),
-            Products(find("multiply", with_tiles), _columns(library, with_tiles)),
+            Products(find("multiply", kernels), _columns(library, kernels)),
+            kernels.head_step,
+            kernels.multiplies_pairs,
+            kernels.tiled,
         )
 
 
@@ -126,53 +120,30 @@ def find_kernels(dtype: torch.dtype, capabilities: Mapping[str, bool] | None = N
     `capabilities` are in the form of `torch.cpu.get_capabilities()`, which is also the default, with one more
     of our own: `slow_avx512_bf16`.
     """
-    library = _library()
-    kernels = partial(Kernels.of, library)
-    can = _capabilities(library) if capabilities is None else capabilities
-    avx512 = all(can.get(f"avx512_{part}") for part in ("f", "bw", "vl", "dq"))
-    if dtype == torch.float32:
-        if avx512:
-            return kernels("avx512", "float32_avx512")
-        if all(can.get(part) for part in ("avx2", "fma3", "f16c")):
-            return kernels("avx2", "float32_avx2")
-        raise NoKernels("the processor has neither AVX-512 nor AVX2 with FMA and F16C")
-    if dtype != torch.bfloat16:
-        raise NoKernels(f"there are none for {str(dtype).removeprefix('torch.')}")
-    if not avx512:
-        raise NoKernels("the processor has no AVX-512, which those for bfloat16 need")
-    if not can.get("avx512_bf16"):
-        return kernels("avx512", "bfloat16_avx512")
-    if can.get("amx_tile") and can.get("amx_bf16") and library.headlight_enable_amx() == 1:
-        return kernels("amx", "bfloat16_avx512_bf16")
-    if can.get("slow_avx512_bf16"):
-        return kernels("avx512", "bfloat16_avx512")
-    return kernels("avx512_bf16", "bfloat16_avx512_bf16")
+    return Kernels.of(_library(), _find(dtype, capabilities)[0])
 
 
 def find_int8_kernels(
-    capabilities: Mapping[str, bool] | None = None, *, head_size: int = _TILE_HEAD_STEP
+    capabilities: Mapping[str, bool] | None = None, *, head_size: int = 0
 ) -> tuple[Kernels, torch.dtype]:
     """Find kernels whose products are of eight-bit integers, and the precision of what is between them.
 
-    That is bfloat16 where attention runs faster in it. Heads that fill no rows of AMX's tiles are attended
-    with vectors. Raises NoKernels if the processor has none.
+    That is bfloat16 where attention runs faster in it. Heads of `head_size` that fill no rows of AMX's tiles
+    are attended with vectors. Raises NoKernels if the processor has none.
     """
     library = _library()
     can = _capabilities(library) if capabilities is None else capabilities
-    if head_size % _TILE_HEAD_STEP:
-        can = {**can, "amx_tile": False}
-    if not can.get("avx512_vnni"):
+    if not all(map(can.get, AVX512_VNNI.capabilities)):
         raise NoKernels("the processor has no AVX512-VNNI")
-    kernels, dtype = find_kernels(torch.bfloat16, can), torch.bfloat16
+    found, dtype = _find(torch.bfloat16, can), torch.bfloat16
+    kernels = next((one for one in found if head_size % one.head_step == 0), found[-1])
     if not kernels.multiplies_pairs:
-        kernels, dtype = find_kernels(torch.float32, can), torch.float32
-    name = str(dtype).removeprefix("torch.")
-    steps = "bfloat16_avx512_bf16" if dtype == torch.bfloat16 else "float32_avx512"
-    products = Products(
-        getattr(library, f"headlight_multiply_int8_{name}"), _columns(library, steps), int8=True
-    )
-    instructions = kernels.instructions if kernels.instructions == "amx" else "avx512_vnni"
-    return kernels._replace(instructions=instructions, products=products), dtype
+        kernels, dtype = _find(torch.float32, can)[0], torch.float32
+    multiply = getattr(library, f"headlight_multiply_int8_{_name(dtype)}")
+    return Kernels.of(library, kernels)._replace(
+        instructions=(kernels.instructions if kernels.tiled else AVX512_VNNI).name,
+        products=Products(multiply, _columns(library, kernels.steps or kernels), int8=True),
+    ), dtype
 
 
 def kernels_of_stored_weights() -> Kernels:
@@ -181,8 +152,8 @@ def kernels_of_stored_weights() -> Kernels:
     Their results have the same bits as those of the kernels for float32.
     """
     library = _library()
-    products = Products(library.headlight_multiply_stored, _columns(library, "float32_avx512"))
-    return Kernels.of(library, "avx512", "float32_avx512")._replace(products=products)
+    kernels = Kernels.of(library, KernelSet("float32", STORED_WEIGHTS))
+    return kernels._replace(products=Products(library.headlight_multiply_stored, kernels.products.columns))
 
 
 def end_threads() -> None:
@@ -190,9 +161,26 @@ def end_threads() -> None:
     _library().headlight_end_threads()
 
 
-def _columns(library: ctypes.CDLL, steps: str) -> int:
+def _find(dtype: torch.dtype, capabilities: Mapping[str, bool] | None) -> list[KernelSet]:
+    """Find the kernels for a precision that run on this processor, the fastest first; raises NoKernels."""
+    library, precision = _library(), _name(dtype)
+    can = _capabilities(library) if capabilities is None else capabilities
+    if precision not in LACKING:
+        raise NoKernels(f"there are none for {precision}")
+    found = [one for one in KERNEL_SETS if one.precision == precision and one.suits(can)]
+    found = [one for one in found if not one.tiled or library.headlight_enable_amx() == 1]
+    if not found:
+        raise NoKernels(LACKING[precision])
+    return found
+
+
+def _columns(library: ctypes.CDLL, kernels: KernelSet) -> int:
     """The columns of a panel."""
-    return ctypes.c_int64.in_dll(library, f"headlight_columns_{steps}").value
+    return ctypes.c_int64.in_dll(library, f"headlight_columns_{kernels.name}").value
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _capabilities(library: ctypes.CDLL) -> dict[str, bool]:

@@ -43,15 +43,15 @@ class Observations:
         return addressof(self._array) + sequence * sizeof(Observation)
 
     def statistics(self, first: int, out: FloatArray, heads: Slots, special: FloatArray) -> None:
-        """Make the kernel write statistics to `out`, float32 (b, heads, 10).
+        """Make the kernel write statistics to `out`, float32 (b, heads, statistics).
 
         They are means over the rows, in the order of `model.contract.STATISTICS`. `special`, float32 (N,), is
         1 for special tokens, else 0.
         """
         self._alive += [out, heads, special]
-        place = special.ctypes.data
+        special_address = special.ctypes.data
         for one, address in self._each(first, out):
-            one.statistics, one.special = address, place
+            one.statistics, one.special = address, special_address
             one.statistic_slots, one.statistic_heads = heads.address, heads.wanted
 
     def weights(

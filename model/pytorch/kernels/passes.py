@@ -11,9 +11,9 @@ from model.encoder.config import EncoderConfig
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
+from model.pytorch.kernels.buffers import Buffers
 from model.pytorch.kernels.library import Kernels
 from model.pytorch.kernels.positions import PassPositions, pointers
-from model.pytorch.kernels.room import Room
 
 
 class PassKernels(NamedTuple):
@@ -45,7 +45,7 @@ class Passes:
     def describe(
         self,
         kernels: PassKernels,
-        room: Room,
+        buffers: Buffers,
         packing: Packing,
         positions: PassPositions,
         some: range,
@@ -56,11 +56,11 @@ class Passes:
         first: int = 0,
         ends_observing: bool = False,
     ) -> Pass:
-        """Describe a pass of the hidden state in `room`, of sequences from `first` on, through some layers.
+        """Describe a pass of the hidden state in `buffers`, of sequences from `first` on, through layers.
 
         It writes the hidden `states` and the `projections` (queries, keys and values) of some layers.
         """
-        tokens, size = room.x.shape
+        tokens, size = buffers.x.shape
         config = self._config
         hidden = packing.unattended
         unattended = (c_int64 * len(hidden))(*hidden) if any(hidden) else None
@@ -88,8 +88,8 @@ class Passes:
         layers = structures.Layers.from_buffer_copy(kernels.constants)
         layers.layers = addressof(self._layers[some.start])
         layers.count, layers.tokens, layers.size = len(some), tokens, size
-        layers.x, layers.stream = room.x.data_ptr(), room.stream.data_ptr()
-        for name, address in room.addresses.items():
+        layers.x, layers.stream = buffers.x.data_ptr(), buffers.stream.data_ptr()
+        for name, address in buffers.addresses.items():
             setattr(layers, name, address)
         layers.states, layers.projections = addressof(into), addressof(projected)
         layers.observations, layers.attention = addressof(recorded), addressof(attention)
@@ -99,5 +99,5 @@ class Passes:
         layers.distances = distances and addressof(distances)
         layers.precise = bool(plan.observers or plan.in_kernels)
         layers.progress = plan.progress.address
-        kept = (room, packing, positions, unattended, into, projected, recorded, angles, biases, distances)
+        kept = (buffers, packing, positions, unattended, into, projected, recorded, angles, biases, distances)
         return Pass(layers, attention, (*kept, plan.progress))

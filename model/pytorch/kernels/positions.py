@@ -34,8 +34,10 @@ class Vectors:
 
     def of(self, rows: Tensor) -> structures.Distances:
         """Describe them to the kernels; `rows`, int32 (2·longest − 1,), are kept by the caller."""
-        addresses = (None if one is None else one.data_ptr() for one in self._panels)
-        return structures.Distances(*addresses, rows.data_ptr(), self.number, len(rows) // 2 + 1)
+        keys, queries = (None if one is None else one.data_ptr() for one in self._panels)
+        return structures.Distances(
+            keys=keys, queries=queries, rows=rows.data_ptr(), number=self.number, length=len(rows) // 2 + 1
+        )
 
 
 class AngleTables:
@@ -85,7 +87,9 @@ class PassPositions:
         self._biased, self._vectors = config.biased, vectors
         self._rows: Tensor | None = None
         self._angles = {
-            rotary: structures.Angles(cos.data_ptr(), sin.data_ptr(), cos.shape[-1], rotary.interleaved)
+            rotary: structures.Angles(
+                cos=cos.data_ptr(), sin=sin.data_ptr(), pairs=cos.shape[-1], interleaved=rotary.interleaved
+            )
             for rotary, (cos, sin) in self._rotary.items()
         }
         self._distances: dict[Any, structures.Distances] = {}

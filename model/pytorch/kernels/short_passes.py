@@ -40,7 +40,7 @@ class ShortPasses(threading.local):
         self._encoder, self._stack, self._embeddings = encoder, stack, embeddings
         self._x = torch.empty(MOST_TOKENS, encoder.config.hidden_size)
         self._state = torch.empty_like(self._x)
-        self._room = stack.room(self._x, Packing.of([MOST_TOKENS]))
+        self._buffers = stack.buffers(self._x, Packing.of([MOST_TOKENS]))
         self._ids, self._segments = torch.zeros(2, MOST_TOKENS, dtype=torch.int64)
         self._prepared: dict[int, _Prepared] = {}
 
@@ -81,10 +81,10 @@ class ShortPasses(threading.local):
         ids, segments, x, state = (
             rows[:length] for rows in (self._ids, self._segments, self._x, self._state)
         )
-        rounded = self._room.rounded
+        rounded = self._buffers.rounded
         prepared = self._prepared[length] = _Prepared(
             self._embeddings.describe(ids, segments, packing, x),
-            self._stack.describe(self._room, packing, state),
+            self._stack.describe(self._buffers, packing, state),
             ids.numpy(),
             segments.numpy(),
             x,

@@ -16,6 +16,7 @@ from model.encoder.packing import Packing
 from model.encoder.parts import Activation
 from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
+from model.pytorch.kernels.buffers import Buffers, split_layers
 from model.pytorch.kernels.eight_bits import (
     Inputs,
     are_rows_of,
@@ -37,7 +38,6 @@ from model.pytorch.kernels.library import (
 )
 from model.pytorch.kernels.passes import Pass, Passes, PassKernels
 from model.pytorch.kernels.positions import AngleTables, PassPositions, Vectors
-from model.pytorch.kernels.room import Room, steps
 
 # The tokens that go through all layers together. Of more, what one step writes leaves the caches before the
 # next reads it; of less, the threads wait for each other more often (`benchmarks/passes/eight_bits.md`).
@@ -59,10 +59,10 @@ def run_on_kernels(
 
     Its weights are laid out for the kernels: afterwards the blocks themselves cannot run.
     """
-    place = next(module for module in encoder.blocks.modules() if isinstance(module, Linear))
-    if place.device.type != "cpu":
+    linear = next(module for module in encoder.blocks.modules() if isinstance(module, Linear))
+    if linear.device.type != "cpu":
         raise NoKernels("they run on CPUs")
-    stack = NativeStack.of(encoder, dtype or place.dtype, kernels, stored)
+    stack = NativeStack.of(encoder, dtype or linear.dtype, kernels, stored)
     encoder.executor = stack
     if NativeEmbeddings.supports(encoder.embeddings):
         encoder.embedder = NativeEmbeddings(encoder.embeddings, stack.kernels)
@@ -157,8 +157,8 @@ class NativeStack:
         kernels = kernels or find_kernels(dtype)
         if kernels.products.int8 and config.adapters:
             raise NoKernels("in eight bits they support no adapters")
-        if kernels.instructions == "amx" and config.disentangled is not None:
-            raise NoKernels("with amx they support no disentangled attention")
+        if kernels.tiled and config.disentangled is not None:
+            raise NoKernels(f"with {kernels.instructions} they support no disentangled attention")
         step = kernels.head_step
         if config.head_size % step:
             raise NoKernels(f"the head size is {config.head_size}, which is not a multiple of {step}")
@@ -188,19 +188,19 @@ class NativeStack:
             states[last_state] = self._encoder.final_norm(states[last_state])
         return states
 
-    def room(self, x: Tensor, packing: Packing) -> Room:
+    def buffers(self, x: Tensor, packing: Packing) -> Buffers:
         """Allocate what a pass from hidden state 0, float32 (T, C), needs that observes nothing."""
-        return Room(x, packing, self._unobserved.dtype, self._config, self._widest, self._gated)
+        return Buffers(x, packing, self._unobserved.dtype, self._config, self._widest, self._gated)
 
-    def describe(self, room: Room, packing: Packing, state: Tensor) -> Pass:
-        """Describe a pass of the first rows of a room to the last hidden state, without the final norm.
+    def describe(self, buffers: Buffers, packing: Packing, state: Tensor) -> Pass:
+        """Describe a pass of the first rows of buffers to the last hidden state, without the final norm.
 
         It writes `state`, float32 (T, C), of the T tokens in `packing`, and observes nothing.
         """
         last = self._config.num_layers
         positions = PassPositions(self._encoder, packing, packing.tokens, self._tables, self._vectors)
         described = self._passes.describe(
-            self._unobserved, room, packing, positions, range(last), {last: state}, Plan({last})
+            self._unobserved, buffers, packing, positions, range(last), {last: state}, Plan({last})
         )
         described.layers.tokens = described.attention.tokens = packing.tokens
         return described
@@ -216,14 +216,14 @@ class NativeStack:
         last = plan.blocks + plan.ends_observing
         observes = bool(plan.observers or plan.in_kernels)
         pass_kernels = (self._observing if observes else None) or self._unobserved
-        room = Room(x, packing, pass_kernels.dtype, self._config, self._widest, self._gated)
+        buffers = Buffers(x, packing, pass_kernels.dtype, self._config, self._widest, self._gated)
         positions = PassPositions(self._encoder, packing, len(x), self._tables, self._vectors)
-        for some in steps(last, plan.observers, len(x) * sum(self._config.qkv_rows)):
-            projections = {number: room.projected() for number in some if number in plan.observers}
+        for some in split_layers(last, plan.observers, len(x) * sum(self._config.qkv_rows)):
+            projections = {number: buffers.projected() for number in some if number in plan.observers}
             ends = some.stop == last and plan.ends_observing
             described = self._passes.describe(
                 pass_kernels,
-                room,
+                buffers,
                 packing,
                 positions,
                 some,
@@ -234,7 +234,7 @@ class NativeStack:
                 ends_observing=ends,
             )
             check(pass_kernels.kernels.run_layers(byref(described.layers)))
-            room.x = states.get(some.stop, room.stream)
+            buffers.x = states.get(some.stop, buffers.stream)
             for number, qkv in projections.items():
                 attention = self._blocks[number].attention
                 q, k, v = attention.split(qkv)
@@ -244,24 +244,31 @@ class NativeStack:
     def _layer(self, block: Any) -> structures.Layer:
         attention, feed_forward = block.attention, block.feed_forward
         attention.factor_outputs()  # needs weights that are not laid out yet
-        linears = [self._linear(linear) for linear in (attention.qkv, attention.output)]
+        layer = structures.Layer(
+            qkv=self._linear(attention.qkv),
+            output=self._linear(attention.output),
+            attention_gain=self._parameter(block.attention_norm, "weight"),
+            attention_bias=self._parameter(block.attention_norm, "bias"),
+            feed_forward_gain=self._parameter(block.feed_forward_norm, "weight"),
+            feed_forward_bias=self._parameter(block.feed_forward_norm, "bias"),
+            window=attention.layer.window,
+        )
         if isinstance(feed_forward, Experts):
-            linears += [structures.Linear()] * 2
-            further = {"experts": addressof(self._experts(feed_forward))}
+            layer.experts = addressof(self._experts(feed_forward))
         else:
             gate = feed_forward.gate_activation
-            fused = gate if self._fuses_gates else None
-            linears += [self._linear(feed_forward.inner, fused), self._linear(feed_forward.outer)]
-            further = {"gated": gate is not None, "activation": ACTIVATIONS.index(gate)}
-        norms = (block.attention_norm, block.feed_forward_norm)
-        parameters = [getattr(norm, name, None) for norm in norms for name in ("weight", "bias")]
-        self._parameters += [parameter for parameter in parameters if parameter is not None]
-        return structures.Layer(
-            *linears,
-            *(None if one is None else one.data_ptr() for one in parameters),
-            window=attention.layer.window,
-            **further,
-        )
+            layer.inner = self._linear(feed_forward.inner, gate if self._fuses_gates else None)
+            layer.outer = self._linear(feed_forward.outer)
+            layer.gated, layer.activation = gate is not None, ACTIVATIONS.index(gate)
+        return layer
+
+    def _parameter(self, norm: Any, name: str) -> int | None:
+        """Keep a parameter of a norm, if it has one, and return its address."""
+        parameter: Tensor | None = getattr(norm, name, None)
+        if parameter is None:
+            return None
+        self._parameters.append(parameter)
+        return parameter.data_ptr()
 
     def _position_vectors(self, block: Any) -> Vectors:
         """Lay out the vectors of distances, while the weights that project them are there."""
@@ -281,11 +288,12 @@ class NativeStack:
         arrays = [(structures.Linear * count)(*linears) for linears in (first, second)]
         bias = experts.bias.float()
         described = structures.Experts(
-            self._linear(experts.router),
-            *map(addressof, arrays),
-            bias.data_ptr(),
-            count,
-            experts.mixture.chosen,
+            router=self._linear(experts.router),
+            first=addressof(arrays[0]),
+            second=addressof(arrays[1]),
+            bias=bias.data_ptr(),
+            count=count,
+            chosen=experts.mixture.chosen,
         )
         experts.release()
         self._parameters.append(bias)
@@ -314,7 +322,10 @@ class NativeStack:
     def _describe_stored(self, described: structures.Linear, parts: Sequence[Tensor]) -> None:
         """Add the parts of a weight, which stay where they are: mapped from a file, or in memory."""
         kept = [part.contiguous() for part in parts]
-        rows = [structures.StoredRows(part.data_ptr(), len(part), STORED.index(part.dtype)) for part in kept]
+        rows = [
+            structures.StoredRows(first=part.data_ptr(), count=len(part), type=STORED.index(part.dtype))
+            for part in kept
+        ]
         array = (structures.StoredRows * len(rows))(*rows)
         self._kept += (*kept, array)
         described.stored, described.parts = addressof(array), len(rows)
@@ -343,7 +354,12 @@ class NativeStack:
         added = torch.zeros(outputs) if bias is None else bias.to(torch.float32, copy=True)
         self._parameters += (panels, added)
         described = structures.Linear(
-            panels.data_ptr(), added.data_ptr(), inputs, outputs, ACTIVATIONS.index(activation), gated=gated
+            panels=panels.data_ptr(),
+            bias=added.data_ptr(),
+            inputs=inputs,
+            outputs=outputs,
+            activation=ACTIVATIONS.index(activation),
+            gated=gated,
         )
         if rounded is not None:
             self._parameters += (rounded.scales, rounded.smoothing)

@@ -1,310 +1,119 @@
-"""The arguments of the native kernels as ctypes structures, declared in interface.h."""
+"""The arguments of the native kernels as ctypes structures, whose fields are read from interface.h."""
 
 import ctypes
+import re
+from typing import Any, TypeVar
 
-from model.progress import Counters
+from model.pytorch.kernels.sources import FOLDER
 
-_POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
+_Class = TypeVar("_Class", bound=type[ctypes.Structure])
+
+_TYPES: dict[str, Any] = {"float": ctypes.c_float, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64}
+"""What fields that are no pointers may be: numbers, and the structures declared before."""
+_INTERFACE = re.sub(r"//.*", "", (FOLDER / "interface.h").read_text("utf-8"))
+_BODIES = dict(re.findall(r"^struct (\w+) \{(.*?)^\};", _INTERFACE, re.MULTILINE | re.DOTALL))
 
 
+def fields(structure: str) -> list[tuple[str, Any]]:
+    """Return the names and ctypes types of the fields of a structure that interface.h declares, in order."""
+    found: list[tuple[str, Any]] = []
+    for statement in _BODIES[structure].split(";"):
+        declared = re.fullmatch(r"\s*(?:const )?(\w+) (.+?)\s*", statement, re.DOTALL)
+        if declared is None:
+            continue  # what follows the last semicolon
+        type_, names = declared.groups()
+        if function := re.match(r"\(\*(\w+)\)", names):
+            found.append((function[1], ctypes.c_void_p))
+            continue
+        found += (
+            (re.findall(r"\w+", name)[-1], ctypes.c_void_p if "*" in name else _TYPES[type_])
+            for name in names.split(",")
+        )
+    return found
+
+
+def _declared(structure: _Class) -> _Class:
+    """Give a class the fields of the structure of its name."""
+    structure._fields_ = fields(structure.__name__)
+    _TYPES[structure.__name__] = structure
+    return structure
+
+
+@_declared
 class Observation(ctypes.Structure):
-    """`Observation` of interface.h."""
-
-    _fields_ = (
-        ("statistics", _POINTER),
-        ("statistic_slots", _POINTER),
-        ("special", _POINTER),
-        ("maps", _POINTER),
-        ("head_slots", _POINTER),
-        ("row_slots", _POINTER),
-        ("finite", _POINTER),
-        ("statistic_heads", _INT64),
-        ("map_heads", _INT64),
-        ("map_rows", _INT64),
-        ("half", ctypes.c_int32),
-    )
+    """What to record of one sequence's attention."""
 
 
+@_declared
 class Distances(ctypes.Structure):
-    """`Distances` of interface.h."""
-
-    _fields_ = (
-        ("keys", _POINTER),
-        ("queries", _POINTER),
-        ("rows", _POINTER),
-        ("number", _INT64),
-        ("length", _INT64),
-    )
+    """The vectors of distances of disentangled attention."""
 
 
+@_declared
 class Attention(ctypes.Structure):
-    """`Attention` of interface.h."""
-
-    _fields_ = (
-        ("q", _POINTER),
-        ("k", _POINTER),
-        ("v", _POINTER),
-        ("token_stride", _INT64),
-        ("output", _POINTER),
-        ("starts", _POINTER),
-        ("tokens", _INT64),
-        ("sequences", _INT64),
-        ("heads", _INT64),
-        ("head_size", _INT64),
-        ("scale", ctypes.c_float),
-        ("observations", _POINTER),
-        ("kv_heads", _INT64),
-        ("bias", _POINTER),
-        ("bias_length", _INT64),
-        ("window", _INT64),
-        ("causal", ctypes.c_int32),
-        ("distances", _POINTER),
-        ("unattended", _POINTER),
-        ("steps", _POINTER),
-    )
+    """Queries, keys and values of packed sequences."""
 
 
-class Embedding(ctypes.Structure):
-    """`Embedding` of interface.h."""
-
-    _fields_ = (
-        ("tokens", _POINTER),
-        ("segments", _POINTER),
-        ("starts", _POINTER),
-        ("token_table", _POINTER),
-        ("position_table", _POINTER),
-        ("segment_table", _POINTER),
-        ("token_count", _INT64),
-        ("position_count", _INT64),
-        ("segment_count", _INT64),
-        ("gain", _POINTER),
-        ("bias", _POINTER),
-        ("output", _POINTER),
-        ("rows", _INT64),
-        ("sequences", _INT64),
-        ("size", _INT64),
-        ("epsilon", ctypes.c_float),
-    )
-
-
-class StoredRows(ctypes.Structure):
-    """`StoredRows` of interface.h."""
-
-    _fields_ = (("first", _POINTER), ("count", _INT64), ("type", ctypes.c_int32))
-
-
-class Product(ctypes.Structure):
-    """`Product` of interface.h."""
-
-    _fields_ = (
-        ("x", _POINTER),
-        ("panels", _POINTER),
-        ("bias", _POINTER),
-        ("output", _POINTER),
-        ("tokens", _INT64),
-        ("inputs", _INT64),
-        ("outputs", _INT64),
-        ("activation", ctypes.c_int32),
-        ("scales", _POINTER),
-        ("smoothing", _POINTER),
-        ("low_panels", _POINTER),
-        ("precise", ctypes.c_int32),
-        ("gated", ctypes.c_int32),
-        ("stored", _POINTER),
-        ("parts", _INT64),
-        ("steps", _POINTER),
-    )
-
-
-class Linear(ctypes.Structure):
-    """`Linear` of interface.h."""
-
-    _fields_ = (
-        ("panels", _POINTER),
-        ("bias", _POINTER),
-        ("inputs", _INT64),
-        ("outputs", _INT64),
-        ("activation", ctypes.c_int32),
-        ("scales", _POINTER),
-        ("smoothing", _POINTER),
-        ("low_panels", _POINTER),
-        ("precise", ctypes.c_int32),
-        ("gated", ctypes.c_int32),
-        ("stored", _POINTER),
-        ("parts", _INT64),
-    )
-
-
-class Experts(ctypes.Structure):
-    """`Experts` of interface.h."""
-
-    _fields_ = (
-        ("router", Linear),
-        ("first", _POINTER),
-        ("second", _POINTER),
-        ("bias", _POINTER),
-        ("count", _INT64),
-        ("chosen", _INT64),
-    )
-
-
-class Layer(ctypes.Structure):
-    """`Layer` of interface.h."""
-
-    _fields_ = (
-        *((name, Linear) for name in ("qkv", "output", "inner", "outer")),
-        ("attention_gain", _POINTER),
-        ("attention_bias", _POINTER),
-        ("feed_forward_gain", _POINTER),
-        ("feed_forward_bias", _POINTER),
-        ("window", _INT64),
-        ("gated", ctypes.c_int32),
-        ("activation", ctypes.c_int32),
-        ("experts", _POINTER),
-    )
-
-
-class Angles(ctypes.Structure):
-    """`Angles` of interface.h."""
-
-    _fields_ = (("cos", _POINTER), ("sin", _POINTER), ("pairs", _INT64), ("interleaved", ctypes.c_int32))
-
-
-class Layers(ctypes.Structure):
-    """`Layers` of interface.h."""
-
-    _fields_ = (
-        ("multiply", _POINTER),
-        ("attend", _POINTER),
-        ("add_norm", _POINTER),
-        ("layers", _POINTER),
-        ("count", _INT64),
-        ("tokens", _INT64),
-        ("size", _INT64),
-        ("element", _INT64),
-        ("epsilon", ctypes.c_float),
-        ("x", _POINTER),
-        ("rounded", _POINTER),
-        ("mixed", _POINTER),
-        ("gated", _POINTER),
-        ("gated_width", _INT64),
-        ("wide", _POINTER),
-        ("narrow", _POINTER),
-        ("widest", _INT64),
-        ("stream", _POINTER),
-        ("states", _POINTER),
-        ("projections", _POINTER),
-        ("observations", _POINTER),
-        ("attention", _POINTER),
-        ("ends_observing", ctypes.c_int32),
-        ("rotate", _POINTER),
-        ("gate", _POINTER),
-        ("route", _POINTER),
-        ("collect", _POINTER),
-        ("gathered", _POINTER),
-        ("sums", _POINTER),
-        ("shares", _POINTER),
-        ("rows", _POINTER),
-        ("angles", _POINTER),
-        ("biases", _POINTER),
-        ("distances", _POINTER),
-        ("normed", _POINTER),
-        ("norms_input", ctypes.c_int32),
-        ("rms", ctypes.c_int32),
-        ("precise", ctypes.c_int32),
-        ("progress", _POINTER),
-    )
-
-
+@_declared
 class Norm(ctypes.Structure):
-    """`Norm` of interface.h."""
-
-    _fields_ = (
-        ("x", _POINTER),
-        ("added", _POINTER),
-        ("gain", _POINTER),
-        ("bias", _POINTER),
-        ("output", _POINTER),
-        ("rounded", _POINTER),
-        ("tokens", _INT64),
-        ("size", _INT64),
-        ("epsilon", ctypes.c_float),
-        ("sum", _POINTER),
-        ("rms", ctypes.c_int32),
-    )
+    """An addition to the residual stream, and a norm."""
 
 
+@_declared
 class Rotation(ctypes.Structure):
-    """`Rotation` of interface.h."""
-
-    _fields_ = (
-        ("x", _POINTER),
-        ("cos", _POINTER),
-        ("sin", _POINTER),
-        ("tokens", _INT64),
-        ("stride", _INT64),
-        ("heads", _INT64),
-        ("head_size", _INT64),
-        ("pairs", _INT64),
-        ("interleaved", ctypes.c_int32),
-    )
+    """Rotary positions."""
 
 
+@_declared
 class Gate(ctypes.Structure):
-    """`Gate` of interface.h."""
-
-    _fields_ = (
-        ("x", _POINTER),
-        ("output", _POINTER),
-        ("tokens", _INT64),
-        ("size", _INT64),
-        ("activation", ctypes.c_int32),
-    )
+    """The gates of a feed-forward network."""
 
 
+@_declared
 class Routing(ctypes.Structure):
-    """`Routing` of interface.h."""
-
-    _fields_ = (
-        ("logits", _POINTER),
-        ("shares", _POINTER),
-        ("tokens", _INT64),
-        ("experts", _INT64),
-        ("chosen", _INT64),
-    )
+    """The choice of experts."""
 
 
+@_declared
 class Collection(ctypes.Structure):
-    """`Collection` of interface.h."""
-
-    _fields_ = (
-        ("results", _POINTER),
-        ("rows", _POINTER),
-        ("shares", _POINTER),
-        ("sums", _POINTER),
-        ("count", _INT64),
-        ("size", _INT64),
-        ("experts", _INT64),
-    )
+    """The results of one expert."""
 
 
-STRUCTURES = (
-    Counters,
-    Observation,
-    Distances,
-    Attention,
-    Norm,
-    Rotation,
-    Gate,
-    Routing,
-    Collection,
-    Embedding,
-    StoredRows,
-    Product,
-    Linear,
-    Experts,
-    Layer,
-    Angles,
-    Layers,
-)
-"""All structures, in the order of `headlight_sizes`."""
+@_declared
+class Embedding(ctypes.Structure):
+    """Tokens, and the tables of their embeddings."""
+
+
+@_declared
+class StoredRows(ctypes.Structure):
+    """Rows of a weight as a file holds them."""
+
+
+@_declared
+class Linear(ctypes.Structure):
+    """A linear layer."""
+
+
+@_declared
+class Product(ctypes.Structure):
+    """A linear layer, its inputs and its outputs."""
+
+
+@_declared
+class Experts(ctypes.Structure):
+    """The feed-forward networks of a mixture of experts."""
+
+
+@_declared
+class Layer(ctypes.Structure):
+    """A layer of an encoder."""
+
+
+@_declared
+class Angles(ctypes.Structure):
+    """The angles of rotary positions, for the rows of one call."""
+
+
+@_declared
+class Layers(ctypes.Structure):
+    """A pass through consecutive layers."""

@@ -9,7 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from export.pipeline import Dtype, export
+from export.pipeline import export
+from export.precision import Dtype
 from model.errors import CheckpointError
 from model.families.bert.deberta import read_config
 from tests.references.families import change_config, write_model

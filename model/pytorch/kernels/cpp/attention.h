@@ -10,12 +10,9 @@
 #include "interface.h"
 #include "scratch.h"
 #include "shares.h"
-#include "softmax.h"
+#include "statistics.h"
 
 namespace HEADLIGHT_NAMESPACE {
-
-constexpr int STATISTICS = 10;        // per head, in the order of `Observation`
-constexpr int ARGMAX[] = {8, 7, 9};  // the statistics that count rows whose largest weight is before, at or after them
 
 // One head of one sequence; P is the implementation of the products.
 template <class P>
@@ -59,9 +56,7 @@ class Head {
             else if (rows)
                 attend<false>(rows, work);
         }
-        if (slot_ >= 0)
-            for (int i = 0; i < STATISTICS; i++)
-                observation_->statistics[slot_ * STATISTICS + i] = (float)(sums_[i] / n_);
+        if (slot_ >= 0) measures_.write(observation_->statistics + slot_ * STATISTICS, n_);
         return true;
     }
 
@@ -170,7 +165,7 @@ class Head {
             const Row row = exponentiate<MEASURED>(e + first, keys.last - first, keys.columns, all_.scale,
                                                    query_[r] - first, special);
             sums[r] = row.sum;
-            if (MEASURED) measure(row, e, query_[r]);
+            if (MEASURED) measures_.add(row, e, query_[r], n_);
             if (map_ >= 0) store(e, 1 / row.sum, query_[r]);
         }
         if (all_.output) mix(rows, sums, keys);
@@ -213,30 +208,6 @@ class Head {
         }
     }
 
-    // Add a row to the sums of the statistics.
-    void measure(const Row &row, const float *e, int64_t query) {
-        const double by = 1 / (double)row.sum;
-        const double entropy = std::log((double)row.sum) - row.product * by;
-        sums_[0] += entropy < 0 ? 0 : entropy;  // rounding may fall below 0; a NaN stays a NaN
-        sums_[1] += by;
-        sums_[2] += row.distance * by;
-        sums_[3] += e[query] * by;
-        if (query > 0) sums_[4] += e[query - 1] * by;
-        if (query + 1 < n_) sums_[5] += e[query + 1] * by;
-        sums_[6] += row.special * by;
-        for (int shift = -1; shift <= 1; shift++)
-            if (peaks_at(e, query + shift)) sums_[ARGMAX[shift + 1]] += 1;
-        if (by != by) sums_[7] = sums_[8] = sums_[9] = by;  // a NaN stays a NaN
-    }
-
-    // Whether a row's largest weight is at this key, and at no earlier key; the largest eˣ is e⁰ = 1.
-    bool peaks_at(const float *e, int64_t key) const {
-        if (key < 0 || key >= n_ || e[key] < 1) return false;
-        int before = 0;
-        for (int64_t j = 0; j < key; j++) before |= e[j] >= 1;
-        return !before;
-    }
-
     // Write a row of weights to the map if the row is selected.
     void store(const float *e, float inverse, int64_t query) {
         const int64_t slot = row_slot(query);
@@ -260,7 +231,7 @@ class Head {
     const int64_t first_, n_, attended_, head_, kv_head_, columns_, size_, words_;
     const int slot_, map_;
     const bool every_row_;
-    double sums_[STATISTICS] = {};
+    Measures measures_;
     uint32_t *keys_, *values_, *queries_;
     float *scores_, *mixed_, *by_query_, *by_key_;
     int64_t first_vector_ = 0, vector_count_ = 0;  // of the distances that the sequence has

@@ -20,10 +20,7 @@ struct Progress {
 // What to record of one sequence's attention besides its outputs. A slot is the index at which a head or a query is
 // stored, less than the count for its array; -1 means that it is not selected.
 struct Observation {
-    // Statistics, float32 (statistic_heads, 10), means over the rows: entropy in nats, largest weight, distance in
-    // tokens, weight on the token itself, the one before, the one after, and on special tokens; and the share of rows
-    // whose largest weight (the first of equal ones) is on the token itself, the one before, the one after; null: none.
-    float *statistics;
+    float *statistics;  // (statistic_heads, STATISTICS), means over the rows: `Statistic` of statistics.h; null: none
     const int32_t *statistic_slots;  // (H,)
     const float *special;            // (N,): 1 for a special token, else 0
     // Softmax weights, (map_heads, map_rows, N); null: none.
@@ -133,39 +130,32 @@ struct StoredRows {
     int32_t type;
 };
 
-// activation(x Wᵀ + b), in the precision of the call. With a gate (Shazeer 2020) the first half of the
-// columns is activated and multiplied by the second: (T, out / 2).
-struct Product {
-    const void *x;       // (T, in), dense
+// A linear layer, activation(x Wᵀ + b). With a gate (Shazeer 2020) the first half of the columns is activated and
+// multiplied by the second.
+struct Linear {
     const void *panels;  // words (panels, in, columns), on a cache line's boundary: Wᵀ, some columns after the others; the
                          // last panel is filled up with zeros. In bfloat16 (panels, in / 2, columns, 2): words of pairs.
                          // With a gate, each panel of the first half comes before the same one of the second
     const float *bias;   // (out,)
-    void *output;        // (T, out), dense; with a gate (T, out / 2)
-    int64_t tokens, inputs, outputs;
+    int64_t inputs, outputs;
     int32_t activation;
     // Of weights in eight bits, else null: (out,), by which sums are multiplied, and (in,), by which x is. Each number in
     // `panels` is then unsigned, 128 more than the weight: (panels, in / 4, columns, 4).
     const float *scales, *smoothing;
-    const void *low_panels;  // like `panels`, for precise products: what rounding left over, in 254ths
-    int32_t precise;
+    const void *low_panels;  // like `panels`, for precise products: what rounding left over, in 254ths; null: none
+    int32_t precise;         // 1: its products are precise
     int32_t gated;           // 1: with a gate
-    const StoredRows *stored;  // (parts,): all rows of W, for products that read them instead of `panels`
+    const StoredRows *stored;  // (parts,): all rows of W, for products that read them instead of `panels`; null: none
     int64_t parts;
-    int64_t *steps;          // of `Progress`; null: not counted
 };
 
-// A linear layer, with the fields of `Product`.
-struct Linear {
-    const void *panels;
-    const float *bias;
-    int64_t inputs, outputs;
-    int32_t activation;
-    const float *scales, *smoothing;
-    const void *low_panels;              // null: `precise` is ignored
-    int32_t precise, gated;
-    const StoredRows *stored;            // null: they are not kept
-    int64_t parts;
+// A linear layer applied to some tokens, in the precision of the call.
+struct Product {
+    Linear linear;
+    const void *x;  // (T, in), dense
+    void *output;   // (T, out), dense; with a gate (T, out / 2)
+    int64_t tokens;
+    int64_t *steps;  // of `Progress`; null: not counted
 };
 
 // The feed-forward networks of a layer with a mixture of experts.
@@ -237,7 +227,7 @@ struct Layers {
 // The return values of the functions.
 enum Outcome { DONE = 0, NO_MEMORY = -1, BAD_ARGUMENT = -2, STOPPED = -3 };
 
-// The steps by precision and instructions: AVX2 with FMA and F16C, AVX-512 (F, BW, VL, DQ), and AVX512-BF16 with those.
+// The steps by precision and instructions, such as `float32_avx2`: those of KERNEL_SETS in instructions.py.
 #define HEADLIGHT_STEPS(kernels)                                               \
     HEADLIGHT_EXPORTED int headlight_attend_##kernels(const Attention *);      \
     HEADLIGHT_EXPORTED int headlight_add_norm_##kernels(const Norm *);         \
@@ -248,10 +238,6 @@ enum Outcome { DONE = 0, NO_MEMORY = -1, BAD_ARGUMENT = -2, STOPPED = -3 };
     HEADLIGHT_EXPORTED int headlight_collect_##kernels(const Collection *);    \
     HEADLIGHT_EXPORTED int headlight_embed_##kernels(const Embedding *);       \
     HEADLIGHT_EXPORTED extern const int64_t headlight_columns_##kernels; /* of a panel */
-HEADLIGHT_STEPS(float32_avx2)
-HEADLIGHT_STEPS(float32_avx512)
-HEADLIGHT_STEPS(bfloat16_avx512)
-HEADLIGHT_STEPS(bfloat16_avx512_bf16)
 // Products with weights of eight bits, with AVX512-VNNI; with weights that have no scales, those in the precision.
 HEADLIGHT_EXPORTED int headlight_multiply_int8_float32(const Product *);
 HEADLIGHT_EXPORTED int headlight_multiply_int8_bfloat16(const Product *);
@@ -263,7 +249,6 @@ HEADLIGHT_EXPORTED int headlight_multiply_bfloat16_amx(const Product *);
 HEADLIGHT_EXPORTED extern const int64_t headlight_columns_bfloat16_amx;
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
-HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[17];  // of the structures above, in bytes
 HEADLIGHT_EXPORTED int headlight_is_intel(void);  // 1 on processors of Intel, whose VDPBF16PS is slower than two FMAs
 HEADLIGHT_EXPORTED void headlight_end_threads(void);  // of the calling thread, which starts others when it needs them
 HEADLIGHT_EXPORTED int headlight_enable_amx(void);  // requests tiles from Linux for this process: 1 if granted

@@ -15,12 +15,8 @@ namespace {
 
 // A product.
 int multiply(const Layers &all, const Linear &linear, const void *x, void *output, int64_t rows) {
-    const int32_t precise = linear.scales && linear.low_panels && (linear.precise || all.precise);
-    const Product product{x,             linear.panels,    linear.bias,       output,
-                          rows,          linear.inputs,    linear.outputs,    linear.activation,
-                          linear.scales, linear.smoothing, linear.low_panels, precise,
-                          linear.gated,  linear.stored,    linear.parts,
-                          all.progress ? &all.progress->steps : nullptr};
+    Product product{linear, x, output, rows, all.progress ? &all.progress->steps : nullptr};
+    product.linear.precise = linear.scales && linear.low_panels && (linear.precise || all.precise);
     return all.multiply(&product);
 }
 
@@ -74,7 +70,11 @@ class Run {
         int outcome = multiply(layer.inner, input(), all_.wide);
         if (outcome != DONE) return outcome;
         if (!layer.gated || layer.inner.gated) return multiply(layer.outer, all_.wide, all_.narrow);
-        const Gate gate{all_.wide, all_.gated, all_.tokens, layer.outer.inputs, layer.activation};
+        const Gate gate{.x = all_.wide,
+                        .output = all_.gated,
+                        .tokens = all_.tokens,
+                        .size = layer.outer.inputs,
+                        .activation = layer.activation};
         outcome = synchronize(all_.gate(&gate));
         return outcome == DONE ? multiply(layer.outer, all_.gated, all_.narrow) : outcome;
     }
@@ -98,10 +98,16 @@ class Run {
             outcome = synchronize(DONE);  // the rows are gathered
             if (outcome == DONE) outcome = synchronize(::multiply(all_, experts.first[e], all_.gathered, all_.wide, count));
             if (outcome == DONE) outcome = synchronize(::multiply(all_, experts.second[e], all_.wide, all_.narrow, count));
-            const Collection collection{all_.narrow, all_.rows, all_.shares + e, all_.sums, count, size, experts.count};
+            const Collection collection{.results = all_.narrow,
+                                        .rows = all_.rows,
+                                        .shares = all_.shares + e,
+                                        .sums = all_.sums,
+                                        .count = count,
+                                        .size = size,
+                                        .experts = experts.count};
             if (outcome == DONE) outcome = synchronize(all_.collect(&collection));
         }
-        const Norm rounding{all_.sums, nullptr, nullptr, nullptr, nullptr, all_.narrow, all_.tokens, size, 0, nullptr, 0};
+        const Norm rounding{.x = all_.sums, .rounded = all_.narrow, .tokens = all_.tokens, .size = size};
         return outcome == DONE ? synchronize(all_.add_norm(&rounding)) : outcome;
     }
 
@@ -109,7 +115,11 @@ class Run {
     int route(const Experts &experts) {
         for (int64_t row = 0; row < all_.tokens; row++)
             std::memcpy(all_.sums + row * all_.size, experts.bias, all_.size * sizeof(float));
-        const Routing routing{all_.wide, all_.shares, all_.tokens, experts.count, experts.chosen};
+        const Routing routing{.logits = all_.wide,
+                              .shares = all_.shares,
+                              .tokens = all_.tokens,
+                              .experts = experts.count,
+                              .chosen = experts.chosen};
         return all_.route(&routing);
     }
 
@@ -124,9 +134,15 @@ class Run {
         attention.token_stride = queries + 2 * keys;
         if (all_.angles && all_.angles[i]) {
             const Angles &angles = *all_.angles[i];
-            const Rotation rotation{qkv,                 angles.cos,             angles.sin,
-                                    all_.tokens,         attention.token_stride, attention.heads + key_heads,
-                                    attention.head_size, angles.pairs,           angles.interleaved};
+            const Rotation rotation{.x = qkv,
+                                    .cos = angles.cos,
+                                    .sin = angles.sin,
+                                    .tokens = all_.tokens,
+                                    .stride = attention.token_stride,
+                                    .heads = attention.heads + key_heads,
+                                    .head_size = attention.head_size,
+                                    .pairs = angles.pairs,
+                                    .interleaved = angles.interleaved};
             if ((outcome = synchronize(all_.rotate(&rotation))) != DONE) return outcome;
         }
         if (all_.projections[i] && member_.leads)
@@ -148,7 +164,17 @@ class Run {
     // `output`, or what was rounded from it. Without both, only the stream is rounded.
     int norm(const void *added, const float *gain, const float *bias, float *sum, float *output) {
         void *rounded = output || !sum ? all_.rounded : nullptr;
-        const Norm norm{x_, added, gain, bias, output, rounded, all_.tokens, all_.size, all_.epsilon, sum, all_.rms};
+        const Norm norm{.x = x_,
+                        .added = added,
+                        .gain = gain,
+                        .bias = bias,
+                        .output = output,
+                        .rounded = rounded,
+                        .tokens = all_.tokens,
+                        .size = all_.size,
+                        .epsilon = all_.epsilon,
+                        .sum = sum,
+                        .rms = all_.rms};
         if (sum) x_ = sum;
         if (output) input_ = output;
         if (output && !all_.norms_input) x_ = output;
@@ -264,12 +290,6 @@ int headlight_is_intel() {
 }
 
 void headlight_end_threads() { omp_pause_resource(omp_pause_soft, omp_get_initial_device()); }
-
-const int64_t headlight_sizes[17] = {sizeof(Progress),  sizeof(Observation), sizeof(Distances), sizeof(Attention),
-                                     sizeof(Norm),      sizeof(Rotation),    sizeof(Gate),      sizeof(Routing),
-                                     sizeof(Collection), sizeof(Embedding),  sizeof(StoredRows),
-                                     sizeof(Product),   sizeof(Linear),      sizeof(Experts),   sizeof(Layer),
-                                     sizeof(Angles),    sizeof(Layers)};
 
 int headlight_run_layers(const Layers *all) {
     if (!all || !all->multiply || !all->attend || !all->add_norm || !all->attention) return BAD_ARGUMENT;

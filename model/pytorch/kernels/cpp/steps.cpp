@@ -15,6 +15,11 @@ using Precision = HEADLIGHT_PRECISION;
 #define JOINED(step, kernels) headlight_##step##_##kernels
 #define NAMED(step, kernels) JOINED(step, kernels)
 #define STEP(step) NAMED(step, HEADLIGHT_KERNELS)
+#define DECLARED(kernels) HEADLIGHT_STEPS(kernels)
+
+extern "C" {
+DECLARED(HEADLIGHT_KERNELS)
+}
 
 const int64_t STEP(columns) = PANEL_COLUMNS;
 

@@ -125,13 +125,13 @@ constexpr int64_t BLOCK_SUMS = BLOCK_ROWS * PANEL_COLUMNS;
 // Multiply some rounded rows, from `row` on, by one panel.
 template <bool PRECISE>
 void sum_integers(const Product &all, const Rounded &x, int64_t row, int count, int64_t panel, int32_t *sums) {
-    const int64_t words = all.inputs / BYTES_PER_WORD, place = panel * words * PANEL_COLUMNS;
-    const auto *weights = (const uint32_t *)all.panels + place;
-    const auto *rows = (const uint32_t *)(x.rows + row * all.inputs);
+    const int64_t words = all.linear.inputs / BYTES_PER_WORD, place = panel * words * PANEL_COLUMNS;
+    const auto *weights = (const uint32_t *)all.linear.panels + place;
+    const auto *rows = (const uint32_t *)(x.rows + row * all.linear.inputs);
     multiply_integers(count, rows, x.starts + row, words, weights, sums);
     if constexpr (PRECISE) {
-        const auto *low_rows = (const uint32_t *)(x.low_rows + row * all.inputs);
-        multiply_integers(count, rows, x.starts + row, words, (const uint32_t *)all.low_panels + place, sums + BLOCK_SUMS);
+        const auto *low_rows = (const uint32_t *)(x.low_rows + row * all.linear.inputs);
+        multiply_integers(count, rows, x.starts + row, words, (const uint32_t *)all.linear.low_panels + place, sums + BLOCK_SUMS);
         multiply_integers(count, low_rows, x.low_starts + row, words, weights, sums + 2 * BLOCK_SUMS);
     }
 }
@@ -154,20 +154,20 @@ void multiply_rounded(const Product &all, const Rounded &x, int64_t row, int cou
                       typename P::Element *output) {
     constexpr int64_t SUMS = (PRECISE ? 3 : 1) * BLOCK_SUMS;
     alignas(64) int32_t sums[2 * SUMS];
-    const int64_t size = width(all), parts = all.gated ? 2 : 1;
+    const int64_t size = width(all), parts = all.linear.gated ? 2 : 1;
     for (int64_t part = 0; part < parts; part++)
         sum_integers<PRECISE>(all, x, row, count, panel * parts + part, sums + part * SUMS);
     for (int64_t v = 0; v < PANEL_COLUMNS; v += LANES) {
         const int64_t column = panel * PANEL_COLUMNS + v;
         const Mask lanes = lanes_below(column, size);
-        const Floats bias = load_some(all.bias + column, lanes), scale = load_some(all.scales + column, lanes);
+        const Floats bias = load_some(all.linear.bias + column, lanes), scale = load_some(all.linear.scales + column, lanes);
         for (int r = 0; r < count; r++) {
             const int32_t *at = sums + r * PANEL_COLUMNS + v;
             const Floats of_row = broadcast(x.scales[row + r]);
             Floats result = A::apply(scaled<PRECISE>(at, mul(scale, of_row), bias));
-            if (all.gated) {
-                const Floats by = mul(load_some(all.scales + size + column, lanes), of_row);
-                result = mul(result, scaled<PRECISE>(at + SUMS, by, load_some(all.bias + size + column, lanes)));
+            if (all.linear.gated) {
+                const Floats by = mul(load_some(all.linear.scales + size + column, lanes), of_row);
+                result = mul(result, scaled<PRECISE>(at + SUMS, by, load_some(all.linear.bias + size + column, lanes)));
             }
             P::store(output + r * size + column, result, lanes);
         }
@@ -179,11 +179,11 @@ template <class P, class A, bool PRECISE>
 int multiply_all_rounded(const Product &all) {
     static_assert(BLOCK_ROWS == 8);
     const int64_t panels = (width(all) + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
-    const int64_t most = std::max<int64_t>(BLOCK_ROWS, ROUNDED_BYTES / ((PRECISE ? 2 : 1) * all.inputs));
+    const int64_t most = std::max<int64_t>(BLOCK_ROWS, ROUNDED_BYTES / ((PRECISE ? 2 : 1) * all.linear.inputs));
     const int64_t chunks = (all.tokens + most - 1) / most;
     return on_every_thread([&all, panels, chunks] {
         const int64_t rows = chunks ? (all.tokens + chunks - 1) / chunks : 0;
-        char *memory = reserve_scratch(Rounded::bytes(rows, all.inputs, PRECISE));
+        char *memory = reserve_scratch(Rounded::bytes(rows, all.linear.inputs, PRECISE));
         int64_t held = -1;  // the chunk whose rows are rounded
         Work work(all.steps);
 #pragma omp for schedule(static) nowait
@@ -191,11 +191,11 @@ int multiply_all_rounded(const Product &all) {
             if (!memory) continue;
             const int64_t chunk = task / panels, panel = task % panels;
             const int64_t start = all.tokens * chunk / chunks, count = all.tokens * (chunk + 1) / chunks - start;
-            const Rounded x(memory, rows, all.inputs);
+            const Rounded x(memory, rows, all.linear.inputs);
             if (chunk != held) {
-                const auto *from = (const typename P::Element *)all.x + start * all.inputs;
+                const auto *from = (const typename P::Element *)all.x + start * all.linear.inputs;
                 for (int64_t row = 0; row < count; row++)
-                    round_row<P, PRECISE>(from + row * all.inputs, all.smoothing, all.inputs, x, row);
+                    round_row<P, PRECISE>(from + row * all.linear.inputs, all.linear.smoothing, all.linear.inputs, x, row);
                 held = chunk;
             }
             const int64_t blocks = (count + BLOCK_ROWS - 1) / BLOCK_ROWS;
@@ -204,7 +204,7 @@ int multiply_all_rounded(const Product &all) {
                 auto *output = (typename P::Element *)all.output + (start + row) * width(all);
                 multiply_rounded<P, A, PRECISE>(all, x, row, (int)(next - row), panel, output);
             }
-            work.add(count * PANEL_COLUMNS * all.inputs);
+            work.add(count * PANEL_COLUMNS * all.linear.inputs);
         }
         return memory ? DONE : NO_MEMORY;
     });
@@ -212,19 +212,19 @@ int multiply_all_rounded(const Product &all) {
 
 template <class P, class A>
 int multiply_all_rounded(const Product &all) {
-    return all.precise ? multiply_all_rounded<P, A, true>(all) : multiply_all_rounded<P, A, false>(all);
+    return all.linear.precise ? multiply_all_rounded<P, A, true>(all) : multiply_all_rounded<P, A, false>(all);
 }
 
 // A product with weights of eight bits where they have scales, else in the precision P.
 template <class P>
 int multiply_int8(const Product *all) {
-    if (!all || !all->scales) return multiply<P>(all);
-    if (!all->panels || !all->bias || !all->smoothing || (all->tokens && !(all->x && all->output))) return BAD_ARGUMENT;
-    if (all->tokens < 0 || all->inputs < 1 || all->outputs < 1 || (uintptr_t)all->panels % 64) return BAD_ARGUMENT;
-    if (all->inputs % BYTES_PER_WORD || all->inputs > MOST_INPUTS) return BAD_ARGUMENT;
-    if (all->gated && all->outputs % 2) return BAD_ARGUMENT;
-    if (all->precise && (!all->low_panels || (uintptr_t)all->low_panels % 64)) return BAD_ARGUMENT;
-    return with_activation<P>(all->activation, [all](auto activation) { return multiply_all_rounded<P, decltype(activation)>(*all); });
+    if (!all || !all->linear.scales) return multiply<P>(all);
+    const Linear &linear = all->linear;
+    if (!fits(all) || !linear.smoothing || linear.inputs > MOST_INPUTS) return BAD_ARGUMENT;
+    if (!fits(linear.panels, linear.inputs, BYTES_PER_WORD)) return BAD_ARGUMENT;
+    if (linear.precise && !fits(linear.low_panels, linear.inputs, BYTES_PER_WORD)) return BAD_ARGUMENT;
+    return with_activation<P>(linear.activation,
+                              [all](auto activation) { return multiply_all_rounded<P, decltype(activation)>(*all); });
 }
 
 }  // namespace HEADLIGHT_NAMESPACE

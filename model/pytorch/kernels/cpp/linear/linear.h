@@ -27,7 +27,7 @@ struct Weights : P {
 };
 
 // The columns of the result.
-inline int64_t width(const Product &all) { return all.gated ? all.outputs / 2 : all.outputs; }
+inline int64_t width(const Product &all) { return all.linear.gated ? all.linear.outputs / 2 : all.linear.outputs; }
 
 // Write some columns of a row of the result, whose sums begin at `at`; those of values lie `values` behind those of their
 // gates. P is the precision, A the activation.
@@ -35,8 +35,8 @@ template <class P, class A>
 inline void write_sums(const Product &all, int64_t row, int64_t column, const float *at, int64_t values) {
     const int64_t size = width(all);
     const Mask lanes = lanes_below(column, size);
-    Floats result = A::apply(add(load_aligned(at), load_some(all.bias + column, lanes)));
-    if (all.gated) result = mul(result, add(load_aligned(at + values), load_some(all.bias + size + column, lanes)));
+    Floats result = A::apply(add(load_aligned(at), load_some(all.linear.bias + column, lanes)));
+    if (all.linear.gated) result = mul(result, add(load_aligned(at + values), load_some(all.linear.bias + size + column, lanes)));
     P::store((typename P::Element *)all.output + row * size + column, result, lanes);
 }
 
@@ -45,7 +45,7 @@ template <class P, class A>
 void multiply_rows(const Product &all, int64_t start, int64_t stop, int64_t panel, const uint32_t *weights) {
     using V = Vectors<Weights<P>>;
     alignas(64) float sums[V::ROWS * 2 * PANEL_COLUMNS];
-    const int64_t words = all.inputs / P::PER_WORD, columns = (all.gated ? 2 : 1) * PANEL_COLUMNS;
+    const int64_t words = all.linear.inputs / P::PER_WORD, columns = (all.linear.gated ? 2 : 1) * PANEL_COLUMNS;
     const auto *x = (const uint32_t *)all.x;
     const int64_t blocks = (stop - start + V::ROWS - 1) / V::ROWS;
     for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
@@ -61,28 +61,39 @@ void multiply_rows(const Product &all, int64_t start, int64_t stop, int64_t pane
 template <class P, class A>
 int multiply_all(const Product &all) {
     const int64_t panels = (width(all) + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
-    const int64_t most = std::max<int64_t>(BLOCK_ROWS, CACHED * P::PER_WORD / all.inputs);
+    const int64_t most = std::max<int64_t>(BLOCK_ROWS, CACHED * P::PER_WORD / all.linear.inputs);
     const int64_t chunks = (all.tokens + most - 1) / most;
-    const int64_t words = (all.gated ? 2 : 1) * PANEL_COLUMNS * (all.inputs / P::PER_WORD);  // of a panel
+    const int64_t words = (all.linear.gated ? 2 : 1) * PANEL_COLUMNS * (all.linear.inputs / P::PER_WORD);  // of a panel
     return on_every_thread([&all, panels, chunks, words] {
         Work work(all.steps);
 #pragma omp for schedule(static) nowait
         for (int64_t task = 0; task < chunks * panels; task++) {
             const int64_t chunk = task / panels, panel = task % panels;
             const int64_t start = all.tokens * chunk / chunks, stop = all.tokens * (chunk + 1) / chunks;
-            multiply_rows<P, A>(all, start, stop, panel, (const uint32_t *)all.panels + panel * words);
+            multiply_rows<P, A>(all, start, stop, panel, (const uint32_t *)all.linear.panels + panel * words);
             work.add((stop - start) * words * P::PER_WORD);
         }
         return DONE;
     });
 }
 
+// Whether the arguments of any product go together.
+inline bool fits(const Product *all) {
+    if (!all || all->tokens < 0 || (all->tokens && !(all->x && all->output))) return false;
+    const Linear &linear = all->linear;
+    return linear.bias && linear.inputs > 0 && linear.outputs > 0 && !(linear.gated && linear.outputs % 2);
+}
+
+// Whether there are panels of words of `per_word` inputs.
+inline bool fits(const void *panels, int64_t inputs, int64_t per_word) {
+    return panels && (uintptr_t)panels % 64 == 0 && inputs % per_word == 0;
+}
+
 template <class P>
 int multiply(const Product *all) {
-    if (!all || !all->panels || !all->bias || (all->tokens && !(all->x && all->output))) return BAD_ARGUMENT;
-    if (all->tokens < 0 || all->inputs < 1 || all->outputs < 1 || (uintptr_t)all->panels % 64) return BAD_ARGUMENT;
-    if (all->inputs % P::PER_WORD || (all->gated && all->outputs % 2)) return BAD_ARGUMENT;
-    return with_activation<P>(all->activation, [all](auto activation) { return multiply_all<P, decltype(activation)>(*all); });
+    if (!fits(all) || !fits(all->linear.panels, all->linear.inputs, P::PER_WORD)) return BAD_ARGUMENT;
+    return with_activation<P>(all->linear.activation,
+                              [all](auto activation) { return multiply_all<P, decltype(activation)>(*all); });
 }
 
 }  // namespace HEADLIGHT_NAMESPACE

@@ -29,10 +29,10 @@ struct StoredRow {
 
 // Find row o, one of all.
 inline StoredRow find_row(const Product &all, int64_t o) {
-    const StoredRows *part = all.stored;
+    const StoredRows *part = all.linear.stored;
     for (; o >= part->count; part++) o -= part->count;
     StoredRow row{(const char *)part->first, part->type};
-    row.numbers += o * all.inputs * row.size();
+    row.numbers += o * all.linear.inputs * row.size();
     return row;
 }
 
@@ -41,15 +41,15 @@ inline void lay_out_panel(const Product &all, int64_t first, int64_t stop, float
     for (int64_t column = 0; column < PANEL_COLUMNS; column += LANES) {
         StoredRow rows[LANES];
         for (int64_t r = 0, o = first + column; r < LANES && o < stop; r++, o++) rows[r] = find_row(all, o);
-        for (int64_t i = 0; i < all.inputs; i += LANES) {
-            const Mask lanes = lanes_below(i, all.inputs);
+        for (int64_t i = 0; i < all.linear.inputs; i += LANES) {
+            const Mask lanes = lanes_below(i, all.linear.inputs);
             Words words[LANES];
             for (int r = 0; r < LANES; r++) {
                 words[r] = rows[r].numbers ? rows[r].load(i, lanes) : zero_words();
-                if (rows[r].numbers) fetch(rows[r].numbers + (PANEL_COLUMNS * all.inputs + i) * rows[r].size());
+                if (rows[r].numbers) fetch(rows[r].numbers + (PANEL_COLUMNS * all.linear.inputs + i) * rows[r].size());
             }
             transpose(words);
-            const int64_t some = std::min<int64_t>(LANES, all.inputs - i);
+            const int64_t some = std::min<int64_t>(LANES, all.linear.inputs - i);
             for (int64_t r = 0; r < some; r++) store_aligned_words(panel + (i + r) * PANEL_COLUMNS + column, words[r]);
         }
     }
@@ -58,16 +58,17 @@ inline void lay_out_panel(const Product &all, int64_t first, int64_t stop, float
 // All rows and panels.
 template <class A>
 int multiply_all_stored(const Product &all) {
-    const int64_t size = width(all), panels = (size + PANEL_COLUMNS - 1) / PANEL_COLUMNS, numbers = PANEL_COLUMNS * all.inputs;
+    const int64_t size = width(all), panels = (size + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
+    const int64_t numbers = PANEL_COLUMNS * all.linear.inputs;
     return on_every_thread([&all, size, panels, numbers] {
-        auto *panel = (float *)reserve_scratch((all.gated ? 2 : 1) * numbers * sizeof(float));
+        auto *panel = (float *)reserve_scratch((all.linear.gated ? 2 : 1) * numbers * sizeof(float));
         Work work(all.steps);
 #pragma omp for schedule(static) nowait
         for (int64_t task = 0; task < panels; task++) {
             if (!panel) continue;
             const int64_t first = task * PANEL_COLUMNS;
             lay_out_panel(all, first, size, panel);
-            if (all.gated) lay_out_panel(all, size + first, all.outputs, panel + numbers);
+            if (all.linear.gated) lay_out_panel(all, size + first, all.linear.outputs, panel + numbers);
             multiply_rows<Float32, A>(all, 0, all.tokens, task, (const uint32_t *)panel);
             work.add(all.tokens * numbers);
         }
@@ -75,21 +76,22 @@ int multiply_all_stored(const Product &all) {
     });
 }
 
-inline bool all_stored(const Product &all) {
+// Whether the parts are there, and all rows in them.
+inline bool all_stored(const Linear &linear) {
+    if (!linear.stored) return false;
     int64_t rows = 0;
-    for (int64_t i = 0; i < all.parts; i++) {
-        const StoredRows &part = all.stored[i];
+    for (int64_t i = 0; i < linear.parts; i++) {
+        const StoredRows &part = linear.stored[i];
         if (!part.first || part.count < 1 || part.type < FLOAT32 || part.type > BFLOAT16) return false;
         rows += part.count;
     }
-    return rows == all.outputs;
+    return rows == linear.outputs;
 }
 
 inline int multiply_stored(const Product *all) {
-    if (!all || !all->stored || !all->bias || (all->tokens && !(all->x && all->output))) return BAD_ARGUMENT;
-    if (all->tokens < 0 || all->inputs < 1 || all->outputs < 1 || (all->gated && all->outputs % 2)) return BAD_ARGUMENT;
-    if (!all_stored(*all)) return BAD_ARGUMENT;
-    return with_activation<Float32>(all->activation, [all](auto activation) { return multiply_all_stored<decltype(activation)>(*all); });
+    if (!fits(all) || !all_stored(all->linear)) return BAD_ARGUMENT;
+    return with_activation<Float32>(all->linear.activation,
+                                    [all](auto activation) { return multiply_all_stored<decltype(activation)>(*all); });
 }
 
 }  // namespace HEADLIGHT_NAMESPACE

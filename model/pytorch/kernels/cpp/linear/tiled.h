@@ -37,7 +37,7 @@ class Tiled {
    public:
     // `memory` has room for `bytes(rows)`: as many rows as are multiplied at a time, at most.
     Tiled(const Product &all, char *memory)
-        : all_(all), words_(all.inputs / Bfloat16::PER_WORD), parts_(all.gated ? 2 : 1), copies_((uint32_t *)memory) {}
+        : all_(all), words_(all.linear.inputs / Bfloat16::PER_WORD), parts_(all.linear.gated ? 2 : 1), copies_((uint32_t *)memory) {}
 
     ~Tiled() {
         if (configured_) tile_release();
@@ -101,7 +101,7 @@ class Tiled {
     void multiply_block(int64_t block, const Blocks &blocks, int64_t panel) {
         const int64_t steps = (words_ + TILE_WORDS - 1) / TILE_WORDS, whole = words_ / TILE_WORDS, second = blocks.second();
         const int64_t rows = (unwritten_.stop - unwritten_.row + parts_ * steps - 1) / (parts_ * steps);
-        const uint32_t *weights = (const uint32_t *)all_.panels + panel * parts_ * words_ * TILED_COLUMNS;
+        const uint32_t *weights = (const uint32_t *)all_.linear.panels + panel * parts_ * words_ * TILED_COLUMNS;
         for (int64_t part = 0; part < parts_; part++, weights += words_ * TILED_COLUMNS) {
             const uint32_t *left = copy(block, blocks);
             begin<TWO>();
@@ -179,7 +179,7 @@ class Tiled {
         const float *sums = unwritten_.sums;
         unwritten_.row = stop;
         unwritten_.sums += (stop - first) * parts_ * TILED_COLUMNS;
-        if (!all_.gated && column + TILED_COLUMNS <= all_.outputs) return write_whole(first, stop, column, sums);
+        if (!all_.linear.gated && column + TILED_COLUMNS <= all_.linear.outputs) return write_whole(first, stop, column, sums);
         for (int64_t row = first; row < stop; row++, sums += parts_ * TILED_COLUMNS)
             for (int64_t v = 0; v < TILED_COLUMNS; v += LANES)
                 write_sums<Bfloat16, A>(all_, row, column + v, sums + v, TILED_COLUMNS);
@@ -188,10 +188,10 @@ class Tiled {
     // The same for all columns of a panel without a gate, in less time.
     void write_whole(int64_t first, int64_t stop, int64_t column, const float *sums) const {
         auto *output = (uint16_t *)all_.output + column;
-        const Floats bias = load_some(all_.bias + column, ALL_LANES), other = load_some(all_.bias + column + LANES, ALL_LANES);
+        const Floats bias = load_some(all_.linear.bias + column, ALL_LANES), other = load_some(all_.linear.bias + column + LANES, ALL_LANES);
         for (int64_t row = first; row < stop; row++, sums += TILED_COLUMNS) {
             const Floats low = A::apply(add(load_aligned(sums), bias)), high = A::apply(add(load_aligned(sums + LANES), other));
-            _mm512_storeu_si512(output + row * all_.outputs, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+            _mm512_storeu_si512(output + row * all_.linear.outputs, (__m512i)_mm512_cvtne2ps_pbh(high, low));
         }
     }
 
@@ -214,11 +214,11 @@ class Tiled {
 template <class A>
 int multiply_all_tiled(const Product &all) {
     const int64_t panels = (width(all) + TILED_COLUMNS - 1) / TILED_COLUMNS;
-    const int64_t most = std::clamp(COPIED_BYTES / (2 * all.inputs), 2 * TILE_ROWS, MOST_ROWS);
+    const int64_t most = std::clamp(COPIED_BYTES / (2 * all.linear.inputs), 2 * TILE_ROWS, MOST_ROWS);
     const int64_t chunks = (all.tokens + most - 1) / most;
     return on_every_thread([&all, panels, chunks] {
         const int64_t rows = chunks ? (all.tokens + chunks - 1) / chunks : 0;
-        char *memory = reserve_scratch(Tiled<A>::bytes(rows, all.inputs));
+        char *memory = reserve_scratch(Tiled<A>::bytes(rows, all.linear.inputs));
         Tiled<A> tiled(all, memory);
         Work work(all.steps);
 #pragma omp for schedule(static) nowait
@@ -228,7 +228,7 @@ int multiply_all_tiled(const Product &all) {
             const int64_t start = all.tokens * chunk / chunks, stop = all.tokens * (chunk + 1) / chunks;
             tiled.take(start, stop);
             tiled.multiply(panel);
-            work.add((stop - start) * TILED_COLUMNS * all.inputs * (all.gated ? 2 : 1));
+            work.add((stop - start) * TILED_COLUMNS * all.linear.inputs * (all.linear.gated ? 2 : 1));
         }
         tiled.finish();
         return memory ? DONE : NO_MEMORY;
@@ -236,10 +236,9 @@ int multiply_all_tiled(const Product &all) {
 }
 
 inline int multiply_tiled(const Product *all) {
-    if (!all || !all->panels || !all->bias || (all->tokens && !(all->x && all->output))) return BAD_ARGUMENT;
-    if (all->tokens < 0 || all->inputs < 1 || all->outputs < 1 || (uintptr_t)all->panels % 64) return BAD_ARGUMENT;
-    if (all->inputs % Bfloat16::PER_WORD || (all->gated && all->outputs % 2)) return BAD_ARGUMENT;
-    return with_activation<Bfloat16>(all->activation, [all](auto activation) { return multiply_all_tiled<decltype(activation)>(*all); });
+    if (!fits(all) || !fits(all->linear.panels, all->linear.inputs, Bfloat16::PER_WORD)) return BAD_ARGUMENT;
+    return with_activation<Bfloat16>(all->linear.activation,
+                                     [all](auto activation) { return multiply_all_tiled<decltype(activation)>(*all); });
 }
 
 }  // namespace HEADLIGHT_NAMESPACE

@@ -10,19 +10,8 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AMX_TILE__)
-#define HEADLIGHT_NAMESPACE headlight::amx
-#elif defined(__AVX512VNNI__) && defined(__AVX512BF16__)
-#define HEADLIGHT_NAMESPACE headlight::avx512_vnni_bf16
-#elif defined(__AVX512VNNI__)
-#define HEADLIGHT_NAMESPACE headlight::avx512_vnni
-#elif defined(__AVX512BF16__)
-#define HEADLIGHT_NAMESPACE headlight::avx512_bf16
-#elif defined(__AVX512F__)
-#define HEADLIGHT_NAMESPACE headlight::avx512
-#else
-#define HEADLIGHT_NAMESPACE headlight::avx2
-#endif
+// `build.py` defines HEADLIGHT_INSTRUCTIONS as the name of the set, and HEADLIGHT_VECTORS as the header of its vectors.
+#define HEADLIGHT_NAMESPACE headlight::HEADLIGHT_INSTRUCTIONS
 
 namespace HEADLIGHT_NAMESPACE {
 
@@ -31,8 +20,4 @@ inline void fetch(const void *from) { _mm_prefetch((const char *)from, _MM_HINT_
 
 }  // namespace HEADLIGHT_NAMESPACE
 
-#ifdef __AVX512F__
-#include "avx512.h"
-#else
-#include "avx2.h"
-#endif
+#include HEADLIGHT_VECTORS

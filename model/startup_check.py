@@ -29,7 +29,7 @@ _HEADS: dict[HeadKind, HeadWant] = {
 }
 
 
-def try_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None:
+def check_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None:
     """Encode a few texts; raises CheckpointError if that fails, or gives a NaN or an infinity."""
     info = backend.info
     # Of an empty text there may be no token, which a request for it is told.

@@ -9,15 +9,15 @@ from model.encoder.config import EncoderConfig
 from model.encoder.packing import Packing
 
 # How many queries, keys and values may wait to be observed, in numbers: 16 MB in bfloat16.
-_ROOM = 2**23
+_OBSERVED_AT_ONCE = 2**23
 
 
-def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]:
+def split_layers(last: int, observed: Collection[int], numbers: int) -> Iterator[range]:
     """Split the layers below `last` into ranges, one per call, to bound the memory of observed layers.
 
     `numbers` is how many numbers the queries, keys and values of a layer have.
     """
-    most = max(1, _ROOM // max(1, numbers))
+    most = max(1, _OBSERVED_AT_ONCE // max(1, numbers))
     start, waiting = 0, 0
     for layer in range(last):
         waiting += layer in observed
@@ -26,7 +26,7 @@ def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]
             start, waiting = layer + 1, 0
 
 
-class Room:
+class Buffers:
     """The buffers of one pass from hidden state 0, float32 (T, C); `x` is the current hidden state.
 
     Products read `rounded` (T, C), or in float32 x itself; they read `mixed` (T, H·D), what attention makes,

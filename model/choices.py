@@ -1,0 +1,8 @@
+"""How a model can be run, as users choose it; each list of names is only here."""
+
+from typing import Literal
+
+Kind = Literal["auto", "torch", "onnx"]
+"""The runtimes; "auto" runs a checkpoint with PyTorch if it is installed, else a graph."""
+Dtype = Literal["auto", "float32", "bfloat16", "float16", "int8"]
+"""What matrix products are computed in: int8 rounds their factors, and what is between them has more bits."""

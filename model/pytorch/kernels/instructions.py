@@ -1,0 +1,85 @@
+"""The instruction sets that kernels are compiled for: read by their build, and where they are chosen."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Instructions(NamedTuple):
+    """Some instructions of processors.
+
+    `name` is also that of the C++ namespace of what is compiled for them. `flags` are those of the compiler,
+    `capabilities` those of `torch.cpu.get_capabilities()`, and `vectors` the header in cpp/vectors.
+    """
+
+    name: str
+    flags: tuple[str, ...]
+    capabilities: tuple[str, ...]
+    vectors: str = "avx512"
+
+    def with_(self, name: str, flags: tuple[str, ...], capabilities: tuple[str, ...]) -> "Instructions":
+        """Add further instructions to these."""
+        return Instructions(name, (*self.flags, *flags), (*self.capabilities, *capabilities), self.vectors)
+
+
+AVX2 = Instructions("avx2", ("-mavx2", "-mfma", "-mf16c"), ("avx2", "fma3", "f16c"), vectors="avx2")
+AVX512 = Instructions(
+    "avx512",
+    ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c"),
+    ("avx512_f", "avx512_bw", "avx512_vl", "avx512_dq"),
+)
+AVX512_BF16 = AVX512.with_("avx512_bf16", ("-mavx512bf16",), ("avx512_bf16",))
+AMX = AVX512_BF16.with_("amx", ("-mamx-tile", "-mamx-bf16"), ("amx_tile", "amx_bf16"))
+AVX512_VNNI = AVX512.with_("avx512_vnni", ("-mavx512vnni",), ("avx512_vnni",))
+AVX512_VNNI_BF16 = AVX512_BF16.with_("avx512_vnni_bf16", ("-mavx512vnni",), ("avx512_vnni",))
+
+
+class KernelSet(NamedTuple):
+    """The kernels in one precision for some instructions.
+
+    They are compiled from `source`. One that has no file for all steps takes the others from `steps`.
+    """
+
+    precision: str
+    instructions: Instructions
+    source: str = "steps"
+    steps: "KernelSet | None" = None
+    head_step: int = 16
+    """The number whose multiples head sizes must be, to fill whole vectors, or rows of a tile."""
+    multiplies_pairs: bool = False
+    """Whether products in bfloat16 are faster than in float32: with instructions made for them."""
+    tiled: bool = False
+    """Whether attention and products are computed with tiles, which the system has to grant."""
+    slow: str | None = None
+    """A capability of processors on which others are faster."""
+
+    @property
+    def name(self) -> str:
+        """What the names of its functions end with."""
+        return f"{self.precision}_{self.instructions.name}"
+
+    def suits(self, can: Mapping[str, bool]) -> bool:
+        """Whether a processor with these capabilities runs them, and none faster."""
+        return all(map(can.get, self.instructions.capabilities)) and not (self.slow and can.get(self.slow))
+
+
+_PAIRS = KernelSet("bfloat16", AVX512_BF16, multiplies_pairs=True, slow="slow_avx512_bf16")
+KERNEL_SETS = (
+    KernelSet("bfloat16", AMX, source="amx", steps=_PAIRS, head_step=32, multiplies_pairs=True, tiled=True),
+    _PAIRS,
+    KernelSet("bfloat16", AVX512),
+    KernelSet("float32", AVX512),
+    KernelSet("float32", AVX2, head_step=8),
+)
+"""All of them, the fastest first."""
+
+EIGHT_BITS = {"bfloat16": AVX512_VNNI_BF16, "float32": AVX512_VNNI}
+"""The instructions of products of eight-bit integers, by the precision of what they read and write."""
+
+STORED_WEIGHTS = AVX512
+"""The instructions of products with weights as a file holds them."""
+
+LACKING = {
+    "float32": "the processor has neither AVX-512 nor AVX2 with FMA and F16C",
+    "bfloat16": "the processor has no AVX-512, which those for bfloat16 need",
+}
+"""Why there are no kernels in a precision."""

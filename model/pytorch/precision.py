@@ -1,0 +1,113 @@
+"""The ways to compute a model's numbers with PyTorch: a dtype, or products of eight-bit integers."""
+
+from dataclasses import dataclass
+from typing import get_args
+
+import torch
+
+from model.choices import Dtype
+from model.encoder.encoder import Encoder
+from model.encoder.linear import StoredParts
+from model.errors import Unsupported
+from model.pytorch.kernels.eight_bits import rounds_all
+from model.pytorch.kernels.library import Kernels, NoKernels, find_int8_kernels, find_kernels
+from model.pytorch.kernels.stack import run_on_kernels
+
+_AUTO, *_NAMED, _EIGHT_BITS = get_args(Dtype)
+_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _NAMED}
+EXACT = "float64"
+"""A dtype that is not served: in it, all but the results is computed, to tell how much float32 rounds."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How a model is computed; `name` is as in the settings and in `/info`.
+
+    `dtype` is that of what is between products, and of weights unless these are rounded to eight bits.
+    `kernels` are those of the dtype by default; `native` is False where none are used.
+    """
+
+    name: str
+    dtype: torch.dtype
+    kernels: Kernels | None = None
+    native: bool = True
+
+    @staticmethod
+    def choose(dtype: str, device: str, *, head_size: int = 0, native: bool = True) -> "Precision":
+        """Choose the precision for a device; raises Unsupported for one that does not run there.
+
+        "auto" is bfloat16 on a CPU whose `native` kernels run it faster, else float32, and 16 bits on CUDA.
+        """
+        if dtype == _AUTO:
+            dtype = _fastest(device, native=native)
+        if dtype == _EIGHT_BITS:
+            kernels, between = _find_eight_bits(device, head_size, native=native)
+            return Precision(dtype, between, kernels)
+        if dtype == EXACT:
+            return Precision(dtype, torch.float64, native=False)
+        if dtype not in _DTYPES:
+            raise Unsupported(
+                f"dtype is {dtype}; PyTorch runs models in {', '.join(_DTYPES)} or {_EIGHT_BITS}: choose one "
+                "of them.",
+                field="dtype",
+            )
+        if dtype == "float16" and device == "cpu":
+            raise Unsupported("float16 runs on CUDA; on a CPU choose float32 or bfloat16.", field="dtype")
+        return Precision(dtype, _DTYPES[dtype], native=native)
+
+    @property
+    def rounds_weights(self) -> bool:
+        """Whether weights are rounded to eight bits.
+
+        What is observed of attention then takes a pass of its own, as such hidden states would change weights
+        by a tenth. And a sequence has the same vectors whether it is observed or not.
+        """
+        return self.kernels is not None
+
+    def apply(self, encoder: Encoder, stored: StoredParts) -> tuple[Kernels | None, str | None]:
+        """Convert an encoder, and run its blocks on native kernels if possible.
+
+        Returns the kernels, or the reason for none. `stored` are the weights as a file holds them. Raises
+        Unsupported if the model runs in eight bits, which only kernels do, and they cannot run it.
+        """
+        if self.dtype == torch.float64:
+            encoder.double()
+        elif not (self.rounds_weights and rounds_all(encoder.config)):
+            encoder.reduce_precision(self.dtype)
+        if not self.native:
+            return None, "the settings turn them off"
+        try:
+            return run_on_kernels(encoder, self.kernels, self.dtype, stored), None
+        except NoKernels as error:
+            if self.rounds_weights:
+                raise Unsupported(
+                    f"dtype {self.name} cannot run this model, because its native kernels cannot: {error}; "
+                    "choose float32 or bfloat16, or auto.",
+                    field="dtype",
+                ) from error
+            return None, str(error)
+
+
+def _fastest(device: str, *, native: bool) -> str:
+    if device != "cpu":
+        return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
+    if not native:
+        return "float32"
+    try:
+        kernels = find_kernels(torch.bfloat16)
+    except NoKernels:
+        return "float32"
+    return "bfloat16" if kernels.multiplies_pairs else "float32"
+
+
+def _find_eight_bits(device: str, head_size: int, *, native: bool) -> tuple[Kernels, torch.dtype]:
+    """Find kernels of eight bits; raises Unsupported where they cannot run."""
+    reason = "it runs on CPUs" if device != "cpu" else "it needs the native kernels, which are off"
+    if device == "cpu" and native:
+        try:
+            return find_int8_kernels(head_size=head_size)
+        except NoKernels as error:
+            reason = str(error)
+    raise Unsupported(
+        f"dtype {_EIGHT_BITS} cannot run here: {reason}; choose float32 or bfloat16, or auto.", field="dtype"
+    )
