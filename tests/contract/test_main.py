@@ -115,7 +115,8 @@ def test_a_port_that_is_taken_ends_the_start() -> None:
 
 def test_a_flag_wins_over_its_variable_and_slips_are_told() -> None:
     """A running service obeys the command line first, and warns of what is no setting or no good one."""
-    with serve("--max-inputs", "3", max_inputs=5, max_input=7, threads=count_cores() + 1) as service:
+    settings = {"max_inputs": 5, "max_input": 7, "threads": count_cores() + 1}
+    with serve("--max-inputs", "3", afresh=True, **settings) as service:
         limits = answered(service.http.get("/info"))["limits"]
         assert limits["max_inputs"] == 3
         assert "HEADLIGHT_MAX_INPUT " in service.log
@@ -125,7 +126,7 @@ def test_a_flag_wins_over_its_variable_and_slips_are_told() -> None:
 
 def test_port_0_takes_a_free_one_and_says_which() -> None:
     """The log has the address that was taken."""
-    with serve(wait=False, port=0) as service:
+    with serve(wait=False, afresh=True, port=0) as service:
         service.port = _port_in(service)
         service.http.close()
         service.http = service.new_client()

@@ -24,6 +24,8 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 from safetensors.numpy import load
 
+from tests.support import forking
+
 Json = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +84,7 @@ def run_command(*arguments: str, timeout: float = START_S, **settings: object) -
 class Service:
     """A running service. `http` is a client of it; nothing follows redirects."""
 
-    process: subprocess.Popen[bytes]
+    process: forking.Process
     port: int
     log_file: Path
     http: httpx.Client = field(init=False)
@@ -196,25 +198,27 @@ def serve(
     wait: bool = True,
     exit_code: int | None = 0,
     launcher: Sequence[str] = (),
+    afresh: bool = False,
     **settings: object,
 ) -> Iterator[Service]:
     """Start a service, end it with SIGTERM and check its exit code; settings without the prefix.
 
-    `launcher` is a command that becomes the service's.
+    `launcher` is a command that becomes the service's. With it, or `afresh`, the service imports by itself
+    what it needs, instead of being forked from a process that has (`forking`).
     """
     port = int(str(settings.setdefault("port", free_port())))
     # To measure the best size of batches takes seconds, which tests of that ask for with "auto".
     settings.setdefault("max_batch_tokens", 1024)
     with tempfile.TemporaryDirectory() as folder:
         log_file = Path(folder) / "log"
+        variables = environment(**settings)
+        process: forking.Process
         with log_file.open("wb") as log:
-            process = subprocess.Popen(
-                [*launcher, sys.executable, "-m", module, *arguments],
-                cwd=ROOT,
-                env=environment(**settings),
-                stdout=log,
-                stderr=log,
-            )
+            if launcher or afresh:
+                command = [*launcher, sys.executable, "-m", module, *arguments]
+                process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=log, stderr=log)
+            else:
+                process = forking.fork(module, arguments, variables, log, log)
         service = Service(process, port, log_file)
         try:
             if wait:
