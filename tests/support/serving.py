@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from email.message import Message
 from http.client import HTTPResponse
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import numpy as np
@@ -66,18 +66,37 @@ def environment(**settings: object) -> dict[str, str]:
     return kept | fixed | {f"HEADLIGHT_{name.upper()}": str(value) for name, value in settings.items()}
 
 
-def run_command(*arguments: str, timeout: float = START_S, **settings: object) -> tuple[int, str, str]:
-    """Run `python -m service` to its end: exit code, standard output, standard error."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "service", *arguments],
-        cwd=ROOT,
-        env=environment(**settings),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    return ended.returncode, ended.stdout, ended.stderr
+def run_command(
+    *arguments: str, timeout: float = START_S, afresh: bool = False, **settings: object
+) -> tuple[int, str, str]:
+    """Run `python -m service` to its end: exit code, standard output, standard error.
+
+    It is forked as in `serve`, or starts `afresh`.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = _start((), "service", arguments, environment(**settings), (out, err), afresh=afresh)
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        texts = [os.pread(file.fileno(), 2**24, 0).decode() for file in (out, err)]
+    return code, texts[0], texts[1]
+
+
+def _start(
+    launcher: Sequence[str],
+    module: str,
+    arguments: tuple[str, ...],
+    variables: dict[str, str],
+    outputs: tuple[IO[bytes], IO[bytes]],
+    *,
+    afresh: bool,
+) -> forking.Process:
+    out, err = outputs
+    if launcher or afresh:
+        command = [*launcher, sys.executable, "-m", module, *arguments]
+        return subprocess.Popen(command, cwd=ROOT, env=variables, stdout=out, stderr=err)
+    return forking.fork(module, arguments, variables, out, err)
 
 
 @dataclass
@@ -211,14 +230,9 @@ def serve(
     settings.setdefault("max_batch_tokens", 1024)
     with tempfile.TemporaryDirectory() as folder:
         log_file = Path(folder) / "log"
-        variables = environment(**settings)
-        process: forking.Process
         with log_file.open("wb") as log:
-            if launcher or afresh:
-                command = [*launcher, sys.executable, "-m", module, *arguments]
-                process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=log, stderr=log)
-            else:
-                process = forking.fork(module, arguments, variables, log, log)
+            variables = environment(**settings)
+            process = _start(launcher, module, arguments, variables, (log, log), afresh=afresh)
         service = Service(process, port, log_file)
         try:
             if wait:
