@@ -33,6 +33,8 @@ ROUTES = ["/encode", "/attention"]
 JSON, NPZ = "application/json", "application/x-npz"
 SAFETENSORS, NDJSON = "application/x-safetensors", "application/x-ndjson"
 JSON_TYPE = {"Content-Type": "application/json"}
+KEY = "key-0123456789abcdef"
+"""Of the service that is `guarded`."""
 LONG = " ".join(["word"] * 300)
 """A text that is longer than the embedded model reads."""
 
