@@ -19,7 +19,7 @@ from tests.references.splade import write_sparse_encoder
 from tests.support.attention_answers import Subject
 from tests.support.backends import BACKENDS, PLAIN, Kept, native
 from tests.support.families import SIZES
-from tests.support.serving import Service, serve
+from tests.support.serving import KEY, Service, serve
 
 # The same examples in every run, however slow the machine is at the moment.
 settings.register_profile("steady", deadline=None, derandomize=True)
@@ -106,6 +106,20 @@ def hurried() -> Iterator[Service]:
     with serve(
         keep_alive_s=1, request_timeout_s=2, max_response_bytes=32 * 2**20, log_format="json"
     ) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def guarded() -> Iterator[Service]:
+    """The embedded model for clients that have the KEY."""
+    with serve(api_keys=KEY) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def failing() -> Iterator[Service]:
+    """The embedded model, which fails on a word and hangs on another; its tokenizer panics at pairs."""
+    with serve(module="tests.support.doubles") as started:
         yield started
 
 

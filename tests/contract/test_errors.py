@@ -11,23 +11,23 @@ from tests.support.serving import LONG, ROUTES, Json, Service, answered, assert_
 # ----------------------------------------------------------------------------------------------- 500
 
 
-def test_a_failed_computation_is_the_500_of_its_own_request_alone() -> None:
+def test_a_failed_computation_is_the_500_of_its_own_request_alone(failing: Service) -> None:
     """One input that cannot be computed fails its request; neighbours of the same batch are answered."""
-    with serve(module="tests.support.doubles") as service:
-        bodies: list[Json] = [{"inputs": ["a good text", f"number {i}"]} for i in range(12)]
-        bodies[5] = {"inputs": ["a good text", f"a drop of {POISON}", "another"]}
-        with ThreadPoolExecutor(12) as pool:
-            responses = list(pool.map(lambda body: post(service, body), bodies))
-        for i, response in enumerate(responses):
-            if i == 5:
-                assert_problem(response, 500, "inference-failed")
-            else:
-                answered(response)
-        failed = 'headlight_inference_failures_total{model="all-MiniLM-L6-v2",reason="exception"}'
-        assert service.metrics()[failed] == 1
-        assert POISON not in service.log, "texts of clients are never logged"
-        service.encode("and it goes on")
-        assert service.http.get("/readyz").status_code == 200
+    failed = 'headlight_inference_failures_total{model="all-MiniLM-L6-v2",reason="exception"}'
+    before = failing.metrics().get(failed, 0)
+    bodies: list[Json] = [{"inputs": ["a good text", f"number {i}"]} for i in range(12)]
+    bodies[5] = {"inputs": ["a good text", f"a drop of {POISON}", "another"]}
+    with ThreadPoolExecutor(12) as pool:
+        responses = list(pool.map(lambda body: post(failing, body), bodies))
+    for i, response in enumerate(responses):
+        if i == 5:
+            assert_problem(response, 500, "inference-failed")
+        else:
+            answered(response)
+    assert failing.metrics()[failed] == before + 1
+    assert POISON not in failing.log, "texts of clients are never logged"
+    failing.encode("and it goes on")
+    assert failing.http.get("/readyz").status_code == 200
 
 
 # ------------------------------------------------------------------------------------ 503 and before

@@ -19,13 +19,13 @@ SENTENCE = re.compile(r"headlight: \S.*\.\n?", re.DOTALL)
 
 def test_the_version() -> None:
     """--version prints it and does nothing else."""
-    code, out, err = run_command("--version")
+    code, out, err = run_command("--version", afresh=True)
     assert (code, out, err) == (0, f"headlight {VERSION}\n", "")
 
 
 def test_the_help_names_every_flag() -> None:
     """--help lists each setting with its meaning, its variable and its default, and what else there is."""
-    code, out, err = run_command("--help")
+    code, out, err = run_command("--help", afresh=True)
     assert (code, err) == (0, "")
     words = " ".join(out.split())
     for name, field in Settings.model_fields.items():
@@ -93,7 +93,7 @@ def test_a_model_that_cannot_be_served_ends_the_start(settings: dict[str, Any], 
 
 def test_a_broken_folder_ends_the_start(tmp_path: Path) -> None:
     """A folder that is no checkpoint is named with what it lacks."""
-    code, _, err = run_command("--model", str(tmp_path), port=free_port())
+    code, _, err = run_command("--model", str(tmp_path), port=free_port(), afresh=True)
     assert code == 1
     assert str(tmp_path) in err.splitlines()[-1]
     assert "config.json" in err.splitlines()[-1]
@@ -105,7 +105,7 @@ def test_a_port_that_is_taken_ends_the_start() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        code, _, err = run_command(port=port)
+        code, _, err = run_command(port=port, afresh=True)
     assert code == 1
     last = err.splitlines()[-1]
     assert last.startswith("headlight: ")
@@ -115,7 +115,8 @@ def test_a_port_that_is_taken_ends_the_start() -> None:
 
 def test_a_flag_wins_over_its_variable_and_slips_are_told() -> None:
     """A running service obeys the command line first, and warns of what is no setting or no good one."""
-    with serve("--max-inputs", "3", max_inputs=5, max_input=7, threads=count_cores() + 1) as service:
+    settings = {"max_inputs": 5, "max_input": 7, "threads": count_cores() + 1}
+    with serve("--max-inputs", "3", afresh=True, **settings) as service:
         limits = answered(service.http.get("/info"))["limits"]
         assert limits["max_inputs"] == 3
         assert "HEADLIGHT_MAX_INPUT " in service.log
@@ -125,7 +126,7 @@ def test_a_flag_wins_over_its_variable_and_slips_are_told() -> None:
 
 def test_port_0_takes_a_free_one_and_says_which() -> None:
     """The log has the address that was taken."""
-    with serve(wait=False, port=0) as service:
+    with serve(wait=False, afresh=True, port=0) as service:
         service.port = _port_in(service)
         service.http.close()
         service.http = service.new_client()

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.support.oip import LENGTH, ask, assert_error, binary, elements, ids, path, text
-from tests.support.serving import LONG, Json, Service, assert_problem, serve
+from tests.support.serving import LONG, Json, Service, serve
 
 GOOD = {"inputs": [text("a")]}
 KEY = "key-0123456789abcdef"
@@ -341,13 +341,6 @@ def test_paths_of_cohere_keep_their_form(tei: Service) -> None:
             assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
             assert refused.json()["message"] == f"{where} supports POST, not {method}."
         assert "is required" in tei.http.post(where, json={}).json()["message"]
-
-
-def test_without_this_protocol_its_paths_are_unknown_as_everywhere() -> None:
-    """And so is a line break, which no path of a route has."""
-    with serve(protocols="cohere") as other:
-        for where in ("/v2/nothing", "/v2/", "/v2/models/a/infer"):
-            assert_problem(other.http.post(where, content=b"{}"), 404, "not-found")
 
 
 def test_an_overloaded_service_says_when_to_retry() -> None:

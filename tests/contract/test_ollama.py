@@ -13,9 +13,8 @@ from model.checkpoints.source import resolve
 from service.lifecycle import VERSION
 from tests.references.checkpoints import MINILM, Reference
 from tests.references.comparing import distance
-from tests.support.libraries import KEY
 from tests.support.refusals import filled
-from tests.support.serving import JSON, LONG, NDJSON, Json, Service, post, serve
+from tests.support.serving import JSON, KEY, LONG, NDJSON, Json, Service, post, serve
 from tests.support.tei import TEXT, TEXTS, ask
 
 EMBED, EMBEDDINGS = "/api/embed", "/api/embeddings"
@@ -302,15 +301,14 @@ def test_the_version_is_that_of_the_service(tei: Service) -> None:
         assert (response.status_code, response.headers["content-type"], response.content) == (200, JSON, b"")
 
 
-def test_a_key_is_needed() -> None:
+def test_a_key_is_needed(guarded: Service) -> None:
     """For every route, and without one nothing is read."""
-    with serve(model=f"mini={resolve(MINILM)}", api_keys=KEY) as guarded:
-        for path in ("tags", "ps", "version"):
-            assert_error(guarded.http.get(f"/api/{path}"), 401, "This service requires an API key")
-        for path in ("embed", "embeddings", "show", "pull", "generate", "chat"):
-            assert_error(guarded.http.post(f"/api/{path}"), 401, "This service requires an API key")
-        response = post(guarded, {"model": "mini", "input": "a"}, EMBED, Authorization=f"Bearer {KEY}")
-        assert len(response.json()["embeddings"]) == 1
+    for path in ("tags", "ps", "version"):
+        assert_error(guarded.http.get(f"/api/{path}"), 401, "This service requires an API key")
+    for path in ("embed", "embeddings", "show", "pull", "generate", "chat"):
+        assert_error(guarded.http.post(f"/api/{path}"), 401, "This service requires an API key")
+    response = post(guarded, {"model": MINILM, "input": "a"}, EMBED, Authorization=f"Bearer {KEY}")
+    assert len(response.json()["embeddings"]) == 1
 
 
 def test_a_full_queue_is_a_503() -> None:

@@ -1,7 +1,6 @@
 """The contract of OpenAI, which Jina and Voyage share, by plain HTTP over a real socket."""
 
 from base64 import b64decode
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,10 @@ import pytest
 
 from tests.references.comparing import distance
 from tests.support.doubles import POISON
-from tests.support.serving import LONG, Json, Service, post, serve
+from tests.support.serving import KEY, LONG, Json, Service, post
 from tests.support.tei import TEXT, TEXTS, ask
 
 PATH = "/v1/embeddings"
-
-
-@pytest.fixture(scope="module")
-def failing() -> Iterator[Service]:
-    """A service whose backend fails on a word."""
-    with serve(module="tests.support.doubles") as started:
-        yield started
 
 
 def vectors(service: Service, **body: object) -> Any:
@@ -383,13 +375,11 @@ def test_models_are_listed(tei: Service) -> None:
     assert_error(tei.http.get("/v1/models/org%2Fother"), 404, "model", "org/other")
 
 
-def test_keys_are_asked_for() -> None:
+def test_keys_are_asked_for(guarded: Service) -> None:
     """With the code that the SDK knows; where none are set, any key is ignored."""
-    key = "key-0123456789abcdef"
-    with serve(api_keys=key) as guarded:
-        refused = post(guarded, {"input": "a"}, PATH)
-        assert_error(refused, 401, "Authorization", "key")
-        assert refused.json()["error"]["code"] == "invalid_api_key"
-        assert refused.json()["error"]["type"] == "authentication_error"
-        assert guarded.http.get("/v1/models").status_code == 401
-        assert post(guarded, {"input": "a"}, PATH, Authorization=f"Bearer {key}").status_code == 200
+    refused = post(guarded, {"input": "a"}, PATH)
+    assert_error(refused, 401, "Authorization", "key")
+    assert refused.json()["error"]["code"] == "invalid_api_key"
+    assert refused.json()["error"]["type"] == "authentication_error"
+    assert guarded.http.get("/v1/models").status_code == 401
+    assert post(guarded, {"input": "a"}, PATH, Authorization=f"Bearer {KEY}").status_code == 200

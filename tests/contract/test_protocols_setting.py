@@ -37,6 +37,9 @@ def test_some_are_served() -> None:
         assert_problem(post(some, TEI, "/tei/similarity"), 404, "not-found")
         assert some.http.post("/", json={"inputs": "a"}).status_code == 405
         assert "/tei" not in some.http.get("/metrics").text
+        # Paths that would be those of the Open Inference Protocol, which begin as those of Cohere.
+        for where in ("/v2/nothing", "/v2/", "/v2/models/a/infer"):
+            assert_problem(some.http.post(where, content=b"{}"), 404, "not-found")
 
 
 def test_none_leaves_the_native_routes() -> None:

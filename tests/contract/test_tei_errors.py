@@ -5,7 +5,7 @@ import threading
 import httpx
 import pytest
 
-from tests.support.serving import LONG, Json, Service, post, serve
+from tests.support.serving import KEY, LONG, Json, Service, post
 from tests.support.tei import ask, assert_error
 
 
@@ -109,17 +109,15 @@ def test_an_overloaded_service_says_when_to_retry(several: Service) -> None:
     assert int(refused[0].headers["retry-after"]) >= 1
 
 
-def test_a_key_is_asked_for_in_the_form_of_the_protocol() -> None:
+def test_a_key_is_asked_for_in_the_form_of_the_protocol(guarded: Service) -> None:
     """Routes of inference need it and say so; a token where no keys are set is ignored."""
-    key = "key-0123456789abcdef"
-    with serve(api_keys=key) as guarded:
-        for path in ("/embed", "/tei/rerank", "/"):
-            refused = post(guarded, {"inputs": "a"}, path)
-            assert_error(refused, 401, "Validation", "key")
-            assert refused.headers["www-authenticate"] == "Bearer"
-        assert guarded.http.get("/tei/health").status_code == 200
-        assert guarded.http.get("/").status_code == 307
-        assert post(guarded, {"inputs": "a"}, "/embed", Authorization=f"Bearer {key}").status_code == 200
+    for path in ("/embed", "/tei/rerank", "/"):
+        refused = post(guarded, {"inputs": "a"}, path)
+        assert_error(refused, 401, "Validation", "key")
+        assert refused.headers["www-authenticate"] == "Bearer"
+    assert guarded.http.get("/tei/health").status_code == 200
+    assert guarded.http.get("/").status_code == 307
+    assert post(guarded, {"inputs": "a"}, "/embed", Authorization=f"Bearer {KEY}").status_code == 200
 
 
 def test_a_token_of_the_hub_is_ignored(tei: Service) -> None:

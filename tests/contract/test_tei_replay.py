@@ -164,13 +164,6 @@ def small() -> Iterator[Service]:
         yield started
 
 
-@pytest.fixture(scope="module")
-def failing() -> Iterator[Service]:
-    """A service whose backend fails on a word."""
-    with serve(module="tests.support.doubles") as started:
-        yield started
-
-
 class Refused(NamedTuple):
     """A request, and the error that is its answer; `error` is a beginning if it ends with …"""
 
@@ -375,16 +368,15 @@ def test_a_service_that_loads_is_unhealthy() -> None:
         assert loading.http.get("/tei/health").status_code == 200
 
 
-def test_every_route_asks_for_a_key_but_those_of_health() -> None:
+def test_every_route_asks_for_a_key_but_those_of_health(guarded: Service) -> None:
     """A 401 in its form, also of what only tells; the header says what kind of key."""
     health = {"/tei/health", "/tei/ping", "/tei/", "/ping"}
     assert {one.path for one in ENDPOINTS if not one.guarded} == health
-    with serve(api_keys="key-0123456789abcdef") as guarded:
-        for endpoint in ENDPOINTS:
-            method, content = endpoint.methods[0], b'{"inputs": "a"}'
-            found = guarded.http.request(method, endpoint.path, content=content, headers=JSON_TYPE)
-            if not endpoint.guarded:
-                assert found.status_code == 200
-            else:
-                assert_error(found, 401, "Validation", "API key")
-                assert found.headers["www-authenticate"] == "Bearer"
+    for endpoint in ENDPOINTS:
+        method, content = endpoint.methods[0], b'{"inputs": "a"}'
+        found = guarded.http.request(method, endpoint.path, content=content, headers=JSON_TYPE)
+        if not endpoint.guarded:
+            assert found.status_code == 200
+        else:
+            assert_error(found, 401, "Validation", "API key")
+            assert found.headers["www-authenticate"] == "Bearer"

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.thorough
 @pytest.fixture(scope="module")
 def exported(kept: Kept) -> Iterator[Service]:
     """A service of the embedded model, exported, that has to find out by itself what runs it."""
-    with serve(model=kept.folder(resolve(MINILM), "onnx"), threads=1) as service:
+    with serve(afresh=True, model=kept.folder(resolve(MINILM), "onnx"), threads=1) as service:
         yield service
 
 

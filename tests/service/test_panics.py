@@ -1,7 +1,5 @@
 """A library in Rust that fails at an assertion of its own fails one request, and not in silence."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from service.engine.engine import Engine
@@ -9,32 +7,25 @@ from service.lifecycle import Phase, ServiceState
 from service.memory_limits import Memory
 from service.protocols.endpoints import ENDPOINTS
 from service.settings import read_settings
-from tests.support.serving import JSON, NDJSON, Service, assert_problem, post, serve
+from tests.support.serving import JSON, NDJSON, Service, assert_problem, post
 
 FAILED = 'headlight_requests_total{route="/encode",status="500"}'
 
 
-@pytest.fixture(scope="module")
-def panicking() -> Iterator[Service]:
-    """The embedded model with a tokenizer that panics at pairs."""
-    with serve(module="tests.support.doubles") as started:
-        yield started
-
-
 @pytest.mark.parametrize("accept", [JSON, NDJSON])
 @pytest.mark.parametrize("words", [1, 1000], ids=["on the event loop", "in a thread"])
-def test_a_panic_is_a_500_of_its_request(panicking: Service, words: int, accept: str) -> None:
+def test_a_panic_is_a_500_of_its_request(failing: Service, words: int, accept: str) -> None:
     """A problem document, counted and logged once as what it is; the next request is answered."""
-    before, logged = panicking.metrics()[FAILED], panicking.log.count("Traceback")
+    before, logged = failing.metrics()[FAILED], failing.log.count("Traceback")
     inputs = [["a " * words, "b"]]
-    response = post(panicking, {"inputs": inputs}, Accept=accept)
+    response = post(failing, {"inputs": inputs}, Accept=accept)
     assert_problem(response, 500, "internal-error")
-    assert panicking.metrics()[FAILED] == before + 1
-    assert "PanicException" in panicking.log
+    assert failing.metrics()[FAILED] == before + 1
+    assert "PanicException" in failing.log
     # The panic itself and the error made of it are one record with two tracebacks.
-    assert panicking.log.count(f"request {response.headers['x-request-id']} failed") == 1
-    assert panicking.log.count("Traceback") <= logged + 2
-    assert panicking.encode("a text")["data"]
+    assert failing.log.count(f"request {response.headers['x-request-id']} failed") == 1
+    assert failing.log.count("Traceback") <= logged + 2
+    assert failing.encode("a text")["data"]
 
 
 @pytest.mark.parametrize("error", [type("PanicException", (BaseException,), {}), ValueError])

@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from email.message import Message
 from http.client import HTTPResponse
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 from safetensors.numpy import load
+
+from tests.support import forking
 
 Json = dict[str, Any]
 
@@ -31,6 +33,8 @@ ROUTES = ["/encode", "/attention"]
 JSON, NPZ = "application/json", "application/x-npz"
 SAFETENSORS, NDJSON = "application/x-safetensors", "application/x-ndjson"
 JSON_TYPE = {"Content-Type": "application/json"}
+KEY = "key-0123456789abcdef"
+"""Of the service that is `guarded`."""
 LONG = " ".join(["word"] * 300)
 """A text that is longer than the embedded model reads."""
 
@@ -64,25 +68,44 @@ def environment(**settings: object) -> dict[str, str]:
     return kept | fixed | {f"HEADLIGHT_{name.upper()}": str(value) for name, value in settings.items()}
 
 
-def run_command(*arguments: str, timeout: float = START_S, **settings: object) -> tuple[int, str, str]:
-    """Run `python -m service` to its end: exit code, standard output, standard error."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "service", *arguments],
-        cwd=ROOT,
-        env=environment(**settings),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    return ended.returncode, ended.stdout, ended.stderr
+def run_command(
+    *arguments: str, timeout: float = START_S, afresh: bool = False, **settings: object
+) -> tuple[int, str, str]:
+    """Run `python -m service` to its end: exit code, standard output, standard error.
+
+    It is forked as in `serve`, or starts `afresh`.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = _start((), "service", arguments, environment(**settings), (out, err), afresh=afresh)
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        texts = [os.pread(file.fileno(), 2**24, 0).decode() for file in (out, err)]
+    return code, texts[0], texts[1]
+
+
+def _start(
+    launcher: Sequence[str],
+    module: str,
+    arguments: tuple[str, ...],
+    variables: dict[str, str],
+    outputs: tuple[IO[bytes], IO[bytes]],
+    *,
+    afresh: bool,
+) -> forking.Process:
+    out, err = outputs
+    if launcher or afresh:
+        command = [*launcher, sys.executable, "-m", module, *arguments]
+        return subprocess.Popen(command, cwd=ROOT, env=variables, stdout=out, stderr=err)
+    return forking.fork(module, arguments, variables, out, err)
 
 
 @dataclass
 class Service:
     """A running service. `http` is a client of it; nothing follows redirects."""
 
-    process: subprocess.Popen[bytes]
+    process: forking.Process
     port: int
     log_file: Path
     http: httpx.Client = field(init=False)
@@ -196,11 +219,13 @@ def serve(
     wait: bool = True,
     exit_code: int | None = 0,
     launcher: Sequence[str] = (),
+    afresh: bool = False,
     **settings: object,
 ) -> Iterator[Service]:
     """Start a service, end it with SIGTERM and check its exit code; settings without the prefix.
 
-    `launcher` is a command that becomes the service's.
+    `launcher` is a command that becomes the service's. With it, or `afresh`, the service imports by itself
+    what it needs, instead of being forked from a process that has (`forking`).
     """
     port = int(str(settings.setdefault("port", free_port())))
     # To measure the best size of batches takes seconds, which tests of that ask for with "auto".
@@ -208,13 +233,8 @@ def serve(
     with tempfile.TemporaryDirectory() as folder:
         log_file = Path(folder) / "log"
         with log_file.open("wb") as log:
-            process = subprocess.Popen(
-                [*launcher, sys.executable, "-m", module, *arguments],
-                cwd=ROOT,
-                env=environment(**settings),
-                stdout=log,
-                stderr=log,
-            )
+            variables = environment(**settings)
+            process = _start(launcher, module, arguments, variables, (log, log), afresh=afresh)
         service = Service(process, port, log_file)
         try:
             if wait:
