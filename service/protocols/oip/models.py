@@ -1,6 +1,5 @@
 """What the server and its models are, and whether they are ready."""
 
-from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -10,9 +9,9 @@ from service.http.error_responses import no_route, wrong_method
 from service.http.request_body import parse_body, receive_body
 from service.lifecycle import VERSION as SERVER_VERSION
 from service.lifecycle import ServiceState
-from service.problems import Problem, from_validation_error
+from service.problems import Problem
 from service.protocols.json_response import JSON, json_response
-from service.protocols.oip.body import OUTPUT
+from service.protocols.lenient import checked
 from service.protocols.oip.schemas import (
     Index,
     IndexedModel,
@@ -23,7 +22,7 @@ from service.protocols.oip.schemas import (
     ServerMetadata,
     Tensor,
 )
-from service.protocols.oip.tensors import INPUTS
+from service.protocols.oip.tensors import INPUTS, OUTPUT
 
 VERSION = "1"
 """The version of every model: one of each is served."""
@@ -59,11 +58,7 @@ async def index(request: Request) -> Response:
     """
     content = await receive_body(request, queued=False)
     if content:
-        parsed = await parse_body(request, content, 0)
-        try:
-            IndexRequest.model_validate(parsed.value)
-        except ValidationError as error:
-            raise from_validation_error(error, IndexRequest) from None
+        checked(IndexRequest, (await parse_body(request, content, 0)).value)
     return json_response(Index([IndexedModel(name=name, version=VERSION) for name in _engines(request)]))
 
 

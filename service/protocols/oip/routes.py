@@ -1,9 +1,9 @@
 """The routes of the Open Inference Protocol. Of two that match one path, the first one is meant."""
 
-from service.endpoints import Contract
+from service.protocols.contract import Contract
 from service.protocols.oip import models
-from service.protocols.oip.body import HEADER_LENGTH
-from service.protocols.oip.errors import InferenceError, error_status, render_error
+from service.protocols.oip.body import HEADER_LENGTH, read_inference
+from service.protocols.oip.errors import STATUSES, InferenceError, write_error
 from service.protocols.oip.infer import infer
 from service.protocols.oip.schemas import (
     Index,
@@ -19,22 +19,6 @@ from service.protocols.oip.schemas import (
 
 _MODEL = "/v2/models/{model:path}"
 _VERSION = f"{_MODEL}/versions/{{version}}"
-_EXAMPLES = {
-    "texts": {
-        "summary": "The vectors of texts",
-        "value": {
-            "inputs": [
-                {
-                    "name": "text",
-                    "datatype": "BYTES",
-                    "shape": [2],
-                    "data": ["A man is eating.", "A dog slept."],
-                }
-            ],
-            "parameters": {"dimensions": 64},
-        },
-    }
-}
 _HEADER = {
     "name": HEADER_LENGTH,
     "in": "header",
@@ -48,7 +32,7 @@ _OCTETS = (
 )
 
 
-_OIP = Contract("oip", render_error, InferenceError, error_status)
+_OIP = Contract("oip", InferenceError, write_error, STATUSES, read_inference)
 _NOT_SERVED = (
     f"{_MODEL}/config",
     f"{_MODEL}/stats",
@@ -98,7 +82,6 @@ ENDPOINTS = (
             "Vectors of texts",
             InferenceRequest,
             InferenceResponse,
-            _EXAMPLES,
             route="/v2/models/infer",
             headers=(_HEADER,),
             octets=_OCTETS,

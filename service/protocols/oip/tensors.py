@@ -16,6 +16,7 @@ from service.protocols.oip.errors import invalid
 from service.protocols.oip.schemas import InputTensor, Tensor
 from service.settings import Settings
 
+OUTPUT = "embedding"
 INPUTS = {
     "text": Tensor(name="text", datatype="BYTES", shape=[-1]),
     "text_pair": Tensor(name="text_pair", datatype="BYTES", shape=[-1]),

@@ -2,38 +2,55 @@
 
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import Field, PrivateAttr
 from starlette.requests import Request
 
 from service.echo import cut
 from service.engine.engine import Engine
-from service.http.request_body import NO_CODING, ParsedRequest, parse_body, read_request, receive_body
+from service.http.request_body import NO_CODING, ParsedRequest, parse_body, receive_body
 from service.http.request_context import context_of
 from service.lifecycle import ServiceState
-from service.problems import Problem, from_validation_error
+from service.problems import Problem
+from service.protocols.fields import NonEmptyText
+from service.protocols.lenient import Asked, FieldsT, checked, read_asked
 from service.protocols.ollama.errors import NO_BODY
-
-SchemaT = TypeVar("SchemaT", bound=BaseModel)
 
 LATEST = ":latest"
 """The tag of a name that has no other; here it means nothing."""
 
 
-async def read_inference(request: Request, schema: type[SchemaT]) -> ParsedRequest[SchemaT]:
+class OllamaRequest(Asked):
+    """What requests have in common that a model answers. Unknown fields are ignored."""
+
+    model: NonEmptyText = Field(description="One of the served models; `:latest` after its name is ignored.")
+    _asked: str = PrivateAttr("")
+
+    @property
+    def asked(self) -> str:
+        """The name of the model as it was asked for."""
+        return self._asked
+
+    def find_engine(self, state: ServiceState) -> None:
+        """Replace the name by that of a model; raises the 404."""
+        self._asked, self.model = self.model, find_engine(state, self.model).name
+
+
+RequestT = TypeVar("RequestT", bound=OllamaRequest)
+
+
+async def read_inference(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:
     """Read a request that a model will answer; raises Problem, or ClientDisconnect."""
     content = await _receive(request, queued=True)
     context_of(request.scope).body = await parse_body(request, content, 0)
-    return await read_request(request, schema)
+    parsed = await read_asked(request, schema)
+    parsed.body.find_engine(request.app.state.service)
+    return parsed
 
 
-async def read_operation(request: Request, schema: type[SchemaT]) -> SchemaT:
+async def read_operation(request: Request, schema: type[FieldsT]) -> FieldsT:
     """Read a request that needs no model to run; raises as `read_inference` does."""
     content = await _receive(request, queued=False)
-    parsed = await parse_body(request, content, 0)
-    try:
-        return schema.model_validate(parsed.value)
-    except ValidationError as error:
-        raise from_validation_error(error, schema) from None
+    return checked(schema, (await parse_body(request, content, 0)).value)
 
 
 async def _receive(request: Request, *, queued: bool) -> bytes:

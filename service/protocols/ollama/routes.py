@@ -1,32 +1,19 @@
 """The routes of Ollama."""
 
-from service.endpoints import Contract
+from service.protocols.contract import Contract
 from service.protocols.ollama import models
+from service.protocols.ollama.body import read_inference
 from service.protocols.ollama.embed import (
     OllamaEmbeddingsRequest,
     OllamaEmbedRequest,
     OllamaVector,
     OllamaVectors,
-    embed,
-    embeddings,
+    embed_text,
+    embed_texts,
 )
-from service.protocols.ollama.errors import OllamaError, error_status, render_error
+from service.protocols.ollama.errors import STATUSES, OllamaError, write_error
 
-_EMBED = {
-    "texts": {
-        "summary": "The vectors of texts",
-        "value": {"model": "all-MiniLM-L6-v2", "input": ["A man is eating.", "A dog slept."]},
-    }
-}
-_EMBEDDINGS = {
-    "text": {
-        "summary": "The vector of a text",
-        "value": {"model": "all-MiniLM-L6-v2", "prompt": "A man is eating."},
-    }
-}
-
-
-_OLLAMA = Contract("ollama", render_error, OllamaError, error_status)
+_OLLAMA = Contract("ollama", OllamaError, write_error, STATUSES, read_inference)
 _READS = (
     *(
         "unauthorized",
@@ -40,14 +27,13 @@ _READS = (
 )
 
 ENDPOINTS = (
-    _OLLAMA.inference("/api/embed", embed, "Vectors of texts", OllamaEmbedRequest, OllamaVectors, _EMBED),
+    _OLLAMA.inference("/api/embed", embed_texts, "Vectors of texts", OllamaEmbedRequest, OllamaVectors),
     _OLLAMA.inference(
         "/api/embeddings",
-        embeddings,
+        embed_text,
         "Vector of a text",
         OllamaEmbeddingsRequest,
         OllamaVector,
-        _EMBEDDINGS,
     ),
     _OLLAMA.operation(
         "/api/tags", models.tags, "The served models", "unauthorized", "not-ready", response=models.OllamaTags

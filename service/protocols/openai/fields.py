@@ -1,6 +1,5 @@
 """The fields of `/v1/embeddings`: OpenAI's, Jina's and Voyage's, which do not contradict each other."""
 
-from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
@@ -14,12 +13,17 @@ from pydantic import (
     model_validator,
 )
 
-from service.protocols.fields import MAX_IDS, PositiveNumber, invalid
-from service.protocols.lenient import Fields, contradiction
-from service.protocols.texts_or_ids import TEXTS_OR_IDS, Listed, TextOrIds, texts_or_ids
-from service.replies.style import Format
+from model.tokenization.tokenizer import Truncation
+from service.protocols.decoding import check_counts
+from service.protocols.exchange import SEVERAL
+from service.protocols.fields import MAX_IDS, Listed, PositiveNumber, invalid, text_of
+from service.protocols.lenient import Asked, agree
+from service.protocols.texts_or_ids import TEXTS_OR_IDS, TextOrIds, texts_or_ids
+from service.settings import Settings
+from service.tasks.embed import EmbedOptions
 from service.tasks.precision import Precision
 
+_JOIN = "join some of them, or send the text to /encode with `chunks`"
 Encoding = Literal["float", "base64"]
 Numbers = Literal["float", "int8", "uint8", "binary", "ubinary"]
 
@@ -27,9 +31,9 @@ Numbers = Literal["float", "int8", "uint8", "binary", "ubinary"]
 def _input(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
     """Read a text, the ids of one, or a list of either, where a text may be an object, as Jina's are."""
     if isinstance(value, list):
-        value = list(map(_text_of, value)) if dict in set(map(type, value)) else value
+        value = list(map(text_of, value)) if dict in set(map(type, value)) else value
     else:
-        value = _text_of(value)
+        value = text_of(value)
     if value == []:
         raise invalid("input", "must not be empty")
     listed = texts_or_ids(value, info)
@@ -39,21 +43,14 @@ def _input(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
     return listed
 
 
-def _text_of(one: object) -> object:
-    """Return the text of an object; what else it has in `text`, such as ids, is no input of its own."""
-    return one["text"] if isinstance(one, dict) and isinstance(one.get("text"), str) else one
-
-
 def _only(value: object, info: ValidationInfo) -> object:
     """Read a type, also from a list of one."""
-    if not isinstance(value, list):
-        return value
-    if not value:
+    if value == []:
         raise invalid(str(info.field_name), "is an empty list: send one type")
-    if len(value) > 1:
+    if isinstance(value, list) and len(value) > 1:
         detail = f"has {len(value)} types and the limit is 1: send a request for each type"
         raise invalid(str(info.field_name), detail)
-    return value[0]
+    return value[0] if isinstance(value, list) else value
 
 
 _Type = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
@@ -64,15 +61,13 @@ _TYPES = ("output_dtype", "embedding_type", "encoding_type")
 _JINA_TYPE = "Jina's name of `output_dtype` and of `encoding_format` `base64`."
 
 
-class EmbeddingsRequest(Fields):
+class EmbeddingsRequest(Asked):
     """Texts, or token ids, to encode as one vector each. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "input"
     example: ClassVar[str] = '{"input": "a text"}'
-    formats: ClassVar[tuple[Format, ...]] = ("json",)
     most_numbers: ClassVar[int] = MAX_IDS
 
-    model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
     input: Input = Field(
         description="A text, the token ids of one, or a list of either. Ids run as they are, special ones "
         "included."
@@ -129,25 +124,30 @@ class EmbeddingsRequest(Fields):
 
     @model_validator(mode="after")
     def _agree(self) -> "EmbeddingsRequest":
-        self.check_twins("dimensions", "output_dimension")
-        self.check_twins("truncate", "truncation")
+        agree(self.sent("dimensions", "output_dimension"))
+        agree(self.sent("truncate", "truncation"))
         # `base64` is no type of numbers: it may stand beside one, but not beside the other form.
-        names = [name for name in _TYPES if name in self.model_fields_set]
-        kinds = {name: getattr(self, name) for name in names}
-        numbers = {name: kind for name, kind in kinds.items() if kind != "base64"}
-        coded = {name: kind for name, kind in kinds.items() if kind == "base64"}
-        if "encoding_format" in self.model_fields_set and self.encoding_format == "float":
-            coded = {"encoding_format": "float", **coded}
-        for some in (numbers, coded):
-            for (first, one), (second, other) in pairwise(some.items()):
-                if one != other:
-                    raise contradiction(first, second, f'"{one}"', f'"{other}"')
+        types = self.sent(*_TYPES)
+        agree({name: kind for name, kind in types.items() if kind != "base64"})
+        form = self.sent("encoding_format") if self.encoding_format == "float" else {}
+        agree(form | {name: kind for name, kind in types.items() if kind == "base64"})
         return self
 
+    def check(self, count: int, settings: Settings) -> None:
+        """Raise the problem of inputs, of which `count` were sent, that are too many."""
+        way_out = _JOIN if self.late_chunking else SEVERAL
+        check_counts(self.input, count, settings, self.listed, way_out)
+
+    def options(self) -> EmbedOptions:
+        """Return which vectors are asked for."""
+        size = self.dimensions if self.dimensions is not None else self.output_dimension
+        return EmbedOptions(normalize=self.normalized, dimensions=size, precision=self.precision)
+
     @property
-    def size(self) -> int | None:
-        """The components to keep."""
-        return self.dimensions if self.dimensions is not None else self.output_dimension
+    def purposes(self) -> dict[str, str]:
+        """What the texts are for, by the field that says it."""
+        said = {"input_type": self.input_type, "task": self.task}
+        return {name: purpose for name, purpose in said.items() if purpose is not None}
 
     @property
     def names(self) -> dict[str, str]:
@@ -162,10 +162,10 @@ class EmbeddingsRequest(Fields):
         }
 
     @property
-    def may_truncate(self) -> bool:
+    def cuts(self) -> Truncation:
         """Whether texts may be truncated."""
         said = self.truncate if self.truncate is not None else self.truncation
-        return said if said is not None else not self.late_chunking
+        return Truncation(allowed=said if said is not None else not self.late_chunking)
 
     @property
     def cutting(self) -> str:
