@@ -15,6 +15,7 @@ from service.endpoints import Endpoint, Handler
 from service.http.request_body import ParsedRequest
 from service.problems import KINDS, Problem
 from service.protocols.exchange import Exchange
+from service.protocols.json_response import Described
 from service.protocols.lenient import Fields, read_asked
 
 Answer = Callable[[Exchange, Any], Awaitable[Response]]
@@ -27,6 +28,10 @@ ALL_BAD_REQUESTS: Mapping[str, HTTPStatus] = {
     if status == HTTPStatus.UNPROCESSABLE_ENTITY or kind == "too-many-inputs"
 }
 """The statuses of servers without a 422: whatever is wrong in a body is a 400, too long a list as well."""
+
+
+READS = ("malformed-json", "invalid-request", "body-too-large", "request-timeout", "overloaded")
+"""The problems of a route that reads a body, besides those of its protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,6 @@ class Contract:
         handler: Handler,
         summary: str | None,
         *problems: str,
-        response: Any = None,
         **further: Any,
     ) -> Endpoint:
         """Describe a route for which no model runs; it needs a key if it has the problem of a missing one."""
@@ -111,7 +115,7 @@ class Contract:
             path,
             handler,
             summary,
-            response,
+            None if summary is None else Described,
             guarded="unauthorized" in problems,
             problems=frozenset(problems),
             statuses=(*known, 405, *sorted({int(self.error_status(kind)) for kind in problems})),

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, RootModel, StrictBool, StrictInt, StrictStr
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 from pydantic_core import PydanticCustomError
 
 from service.protocols.fields import PositiveNumber, at_most
@@ -132,67 +132,3 @@ class InferenceResponse(BaseModel):
         None, description="`truncated_inputs`, how many texts were cut, if any were."
     )
     outputs: list[OutputTensor]
-
-
-class Tensor(BaseModel):
-    """A tensor that a model takes or returns; -1 stands for any length."""
-
-    name: str
-    datatype: str
-    shape: list[int]
-
-
-class ServerMetadata(BaseModel):
-    """The server."""
-
-    name: str
-    version: str
-    extensions: list[str]
-
-
-class ModelMetadata(BaseModel):
-    """A model."""
-
-    name: str
-    versions: list[str]
-    platform: str
-    inputs: list[Tensor]
-    outputs: list[Tensor]
-
-
-class ModelNames(BaseModel):
-    """The served models."""
-
-    models: list[str]
-
-
-class IndexedModel(BaseModel):
-    """A model of the repository."""
-
-    name: str
-    version: str
-    state: Literal["READY"] = "READY"
-    reason: str = ""
-
-
-class Index(RootModel[list[IndexedModel]]):
-    """The models of the repository."""
-
-
-class Live(BaseModel):
-    """Whether the process responds."""
-
-    live: bool
-
-
-class Ready(BaseModel):
-    """Whether all models are ready."""
-
-    ready: bool
-
-
-class ModelReady(BaseModel):
-    """Whether a model is ready."""
-
-    name: str
-    ready: bool

@@ -1,7 +1,6 @@
 """`/v1/embeddings`: a vector for each text, or for each part of one."""
 
 from base64 import b64encode
-from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -12,21 +11,19 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from model.contract import Encoding, ModelInfo, Role
+from model.contract import Encoding, ModelInfo
 from model.errors import OutOfRange
 from model.tokenization.tokenizer import Truncation
 from service.echo import cut
 from service.problems import Problem
-from service.protocols.embedding import answer_views, embed
+from service.protocols.embedding import embed
 from service.protocols.exchange import Exchange
 from service.protocols.fields import Listed
 from service.protocols.openai.fields import EmbeddingsRequest
 from service.protocols.openai.parts import ITEM_BYTES, Documents, count_truncated, embed_parts
 from service.protocols.texts_or_ids import TextOrIds, tokenize_inputs
-from service.replies.json_arrays import array_text
 from service.tasks.embed import plan_encode
-from service.tasks.heads import plan_token_vectors
-from service.tasks.prompts import choose_prompt, find_prompt, role_of
+from service.tasks.prompts import choose_prompt, find_prompt
 from service.tasks.results import Item
 
 _OTHER_IDS = (
@@ -50,34 +47,21 @@ class OpenAIEmbedding(BaseModel):
     embedding: list[float] | str = Field(description="The numbers, or their bytes in base64.")
 
 
-class TokenEmbeddings(BaseModel):
-    """With `return_multivector`, the vectors of an input's tokens."""
-
-    object: str = "embedding"
-    index: int
-    embeddings: list[list[float]] = Field(description="One for each token that the model compares.")
-
-
 class EmbeddingsResponse(BaseModel):
     """The vectors of all inputs, in their order."""
 
     object: str = "list"
-    data: list[OpenAIEmbedding | TokenEmbeddings]
+    data: list[OpenAIEmbedding]
     model: str
     usage: OpenAIUsage
 
 
 async def embeddings(exchange: Exchange, body: EmbeddingsRequest) -> Response:
-    """Return the vector of each input; with `late_chunking` inputs are parts of one text.
-
-    With `return_multivector` return the vectors of its tokens.
-    """
+    """Return the vector of each input; with `late_chunking` inputs are parts of one text."""
     exchange.frame = partial(frame, exchange.engine.name)
     exchange.cutting, exchange.names = body.cutting, body.names
     info = exchange.engine.info
     task = body.task if body.task in info.tasks else info.default_task
-    if body.return_multivector:
-        return await _embed_tokens(exchange, body, task)
     way_out = f"send fewer inputs, or ask for fewer `{exchange.name('dimensions')}`"
     if body.late_chunking:
         return await _embed_parts(exchange, body, task, way_out)
@@ -88,39 +72,19 @@ async def embeddings(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     return count_truncated(response, encodings)
 
 
-async def _embed_tokens(exchange: Exchange, body: EmbeddingsRequest, task: str | None) -> Response:
-    """Return the vectors of each text's tokens, for late interaction."""
-    texts, prompt = _texts(body, "return_multivector"), _choose_prompt(body, exchange.engine.info)
-    plan = plan_token_vectors(exchange.engine, exchange.state.engines, task, "return_multivector")
-    roles = {field: role_of(purpose) for field, purpose in body.purposes.items()}
-    _check_purposes(body, roles, "are different roles")
-    role: Role = next(iter(roles.values()), "document")
-    place = partial(body.input.place, "input")
-    encodings = await exchange.tokenize(texts, body.cuts, prompt, place, role=role)
-    exchange.value = _token_vectors
-    view = partial(plan.bare_view, column_bytes=ITEM_BYTES)
-    response = await answer_views(exchange, encodings, view, "send fewer or shorter inputs")
-    return count_truncated(response, encodings)
-
-
-def _texts(body: EmbeddingsRequest, field: str) -> list[str]:
-    """Return the inputs of a request whose `field` needs texts; raises the 400 for token ids."""
-    texts = [one for one in body.input.inputs if isinstance(one, str)]
-    if len(texts) < len(body.input):
-        raise Problem(
-            "invalid-request",
-            f"{field} needs texts, and input has token ids: leave it out or send texts.",
-            members={"field": field},
-        )
-    return texts
-
-
 async def _embed_parts(
     exchange: Exchange, body: EmbeddingsRequest, task: str | None, way_out: str
 ) -> Response:
     """Run all texts as one, and return the vector of each."""
+    parts = [one for one in body.input.inputs if isinstance(one, str)]
+    if len(parts) < len(body.input):
+        raise Problem(
+            "invalid-request",
+            "late_chunking needs texts, and input has token ids: leave it out or send texts.",
+            members={"field": "late_chunking"},
+        )
     documents = Documents(
-        [_texts(body, "late_chunking")],
+        [parts],
         lambda _: "input",
         lambda _, part: body.input.place("input", part),
         "With late_chunking the items of {}",
@@ -132,27 +96,26 @@ async def _embed_parts(
 
 
 def _choose_prompt(body: EmbeddingsRequest, info: ModelInfo) -> str:
-    names = {field: find_prompt(field, purpose, info) for field, purpose in body.purposes.items()}
+    """Return the prompt for what the texts are for; raises the 400 of fields that choose different ones."""
+    said = {"input_type": body.input_type, "task": body.task}
+    purposes = {field: purpose for field, purpose in said.items() if purpose is not None}
+    names = {field: find_prompt(field, purpose, info) for field, purpose in purposes.items()}
     if body.prompt_name is not None or not names:
         prompt = choose_prompt(info, body.prompt_name)
         names["prompt_name"] = body.prompt_name
     else:
         prompt = info.prompts[name] if (name := next(filter(None, names.values()), None)) else ""
-    chosen = {field: name for field, name in names.items() if name is not None}
-    _check_purposes(body, chosen, "choose different prompts")
-    return prompt
-
-
-def _check_purposes(body: EmbeddingsRequest, meanings: Mapping[str, str], what: str) -> None:
-    """Raise the 400 of fields whose values have different meanings; the sentence says `what` they do."""
-    for (first, one), (second, other) in pairwise(meanings.items()):
-        if one != other:
+    chosen = [field for field, name in names.items() if name is not None]
+    for first, second in pairwise(chosen):
+        if names[first] != names[second]:
             this, that = cut(getattr(body, first)), cut(getattr(body, second))
             raise Problem(
                 "invalid-request",
-                f'{second} is "{that}" and {first} is "{this}", which {what}: send one of the two.',
+                f'{second} is "{that}" and {first} is "{this}", which choose different prompts: send one of '
+                "the two.",
                 members={"field": second},
             )
+    return prompt
 
 
 async def _tokenize(exchange: Exchange, body: EmbeddingsRequest, prompt: str) -> list[Encoding]:
@@ -198,12 +161,6 @@ def frame(model: str, tokens: int) -> tuple[bytes, bytes]:
 
 def _embedding(item: Item, *, base64: bool) -> dict[str, Any]:
     return _one(item.columns["index"], item.arrays["embedding"], base64=base64)
-
-
-def _token_vectors(item: Item) -> dict[str, Any]:
-    """Write the vectors of a text's tokens, in pieces: writing holds the interpreter lock."""
-    written = orjson.Fragment(b"".join(array_text(item.arrays["token_embeddings"][0], None)))
-    return {"object": "embedding", "index": item.columns["index"], "embeddings": written}
 
 
 def write_parts(item: Item, *, base64: bool) -> list[dict[str, Any]]:

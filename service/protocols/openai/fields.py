@@ -92,11 +92,6 @@ class EmbeddingsRequest(Asked):
         description="The texts are parts of one, which runs as a whole; each part's vector is the mean of "
         "its tokens.",
     )
-    return_multivector: StrictBool = Field(
-        False,  # noqa: FBT003
-        description="Jina's: of each text a list of vectors, those of its tokens, from a model of late "
-        "interaction. `input_type` or `task` says if texts are queries; by default they are documents.",
-    )
     input_type: StrictStr | None = Field(
         None, description="What the texts are for, such as `query` or `document`: chooses the model's prompt."
     )
@@ -104,23 +99,6 @@ class EmbeddingsRequest(Asked):
         None, description="Jina's name of it, such as `retrieval.query`; also chooses the model's adapter."
     )
     prompt_name: StrictStr | None = Field(None, description="One of the model's prompts.")
-
-    @model_validator(mode="after")
-    def _without_effect(self) -> "EmbeddingsRequest":
-        """Refuse what vectors of tokens, which are of one size, unit norm and type, do not have."""
-        if self.return_multivector:
-            kind = "base64" if self.base64 else self.precision
-            refused = {
-                "late_chunking": self.late_chunking,
-                "dimensions": self.dimensions is not None,
-                "output_dimension": self.output_dimension is not None,
-                f'"{kind}"': kind != "float32",
-                '"normalized": false': not self.normalized,
-            }
-            for what, sent in refused.items():
-                if sent:
-                    raise invalid("return_multivector", f"cannot be combined with {what}: leave one out")
-        return self
 
     @model_validator(mode="after")
     def _agree(self) -> "EmbeddingsRequest":
@@ -142,12 +120,6 @@ class EmbeddingsRequest(Asked):
         """Return which vectors are asked for."""
         size = self.dimensions if self.dimensions is not None else self.output_dimension
         return EmbedOptions(normalize=self.normalized, dimensions=size, precision=self.precision)
-
-    @property
-    def purposes(self) -> dict[str, str]:
-        """What the texts are for, by the field that says it."""
-        said = {"input_type": self.input_type, "task": self.task}
-        return {name: purpose for name, purpose in said.items() if purpose is not None}
 
     @property
     def names(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from service.protocols.openai.contextualized import (
 )
 from service.protocols.openai.embeddings import EmbeddingsResponse, embeddings
 from service.protocols.openai.fields import EmbeddingsRequest
-from service.protocols.openai.models import ModelList, OneModel, model, models
+from service.protocols.openai.models import model, models
 
 _OPENAI = Contract("openai", OpenAIError, write_error, ALL_BAD_REQUESTS)
 
@@ -29,13 +29,6 @@ ENDPOINTS = (
         ContextualizedRequest,
         ContextualizedResponse,
     ),
-    _OPENAI.operation("/v1/models", models, "The served models", "unauthorized", response=ModelList),
-    _OPENAI.operation(
-        "/v1/models/{model:path}",
-        model,
-        "A served model",
-        "unauthorized",
-        "model-not-found",
-        response=OneModel,
-    ),
+    _OPENAI.operation("/v1/models", models, "The served models", "unauthorized"),
+    _OPENAI.operation("/v1/models/{model:path}", model, "A served model", "unauthorized", "model-not-found"),
 )
