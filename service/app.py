@@ -139,14 +139,13 @@ async def _handle(request: Request) -> Response:
     scope, endpoint = request.scope, context_of(request.scope).endpoint
     if endpoint is None:
         raise no_route(request)
-    handler = endpoint.handler if scope["method"] in endpoint.methods else endpoint.other_methods
-    if handler is None:
+    if scope["method"] not in endpoint.methods:
         raise wrong_method(request)
     if endpoint.guarded:
         authorize(request)
     if "{" in endpoint.path:
         scope["path_params"] = request.app.state.endpoints.parameters(scope["path"])
-    return await handler(request)
+    return await endpoint.handler(request)
 
 
 async def _supervise(state: ServiceState) -> None:

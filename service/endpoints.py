@@ -31,8 +31,6 @@ class Endpoint:
     path: str
     handler: Handler
     methods: tuple[str, ...] = ("GET",)
-    other_methods: Handler | None = None
-    """Answers requests with other methods, of which some have another refusal than the 405."""
     summary: str | None = None
     """Its title in the OpenAPI schema; endpoints without one are left out of it."""
     request: type[BaseModel] | None = None

@@ -45,7 +45,7 @@ class CohereRerankRequest(Asked):
     truncation: StrictBool | None = Field(
         None, description="Voyage's: `false` refuses documents longer than the model's limit."
     )
-    return_documents: StrictBool = Field(False, description="Return each document, too.")  # noqa: FBT003
+    return_documents: StrictBool = Field(default=False, description="Return each document, too.")
 
     @model_validator(mode="after")
     def _agree(self) -> "CohereRerankRequest":

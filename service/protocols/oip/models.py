@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from service.echo import cut
 from service.engine.engine import Engine
-from service.http.error_responses import no_route, wrong_method
+from service.http.error_responses import no_route
 from service.http.request_body import parse_body, receive_body
 from service.lifecycle import VERSION as SERVER_VERSION
 from service.lifecycle import ServiceState
@@ -87,12 +87,6 @@ async def not_served(request: Request) -> Response:
 async def unknown(request: Request) -> Response:
     """Refuse every other path under `/v2`."""
     raise no_route(request)
-
-
-async def wrong_method_of_model(request: Request) -> Response:
-    """Refuse another method than that of a served model; what is none is not found, whatever the method."""
-    request.app.state.service.engine(request.path_params["model"])
-    raise wrong_method(request)
 
 
 def _asked_engine(request: Request) -> Engine:

@@ -40,7 +40,6 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _LISTS = ("unauthorized", "not-ready")
 _FINDS = (*_LISTS, "model-not-found")
 _UNKNOWN = ("unauthorized", "not-found")
-_OF_MODEL = {"other_methods": models.wrong_method_of_model}
 
 ENDPOINTS = (
     _OIP.operation("/v2", models.server, "The server", "unauthorized"),
@@ -75,7 +74,7 @@ ENDPOINTS = (
     _OIP.operation(f"{_VERSION}/ready", models.model_ready, "Is this version of a model ready?", *_FINDS),
     _OIP.operation(f"{_MODEL}/ready", models.model_ready, "Is a model ready?", *_FINDS),
     _OIP.operation(_VERSION, models.model_metadata, "A version of a model", *_FINDS),
-    _OIP.operation(_MODEL, models.model_metadata, "A model: its inputs and outputs", *_FINDS, **_OF_MODEL),
+    _OIP.operation(_MODEL, models.model_metadata, "A model: its inputs and outputs", *_FINDS),
     _OIP.operation(
         "/v2/{call:path}",
         models.unknown,

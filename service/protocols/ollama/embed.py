@@ -61,7 +61,7 @@ class OllamaEmbedRequest(EmbeddingRequest):
 
     input: Input = Field(None, description='A text, or a list of texts. There is no vector of a lone `""`.')
     truncate: StrictBool = Field(
-        True,  # noqa: FBT003
+        default=True,
         description="Whether texts longer than the model's limit are cut at their end, or refused.",
     )
     dimensions: WholeNumber | None = Field(

@@ -64,8 +64,7 @@ class ContextualizedRequest(Asked):
         "float", description="`base64` is the bytes of the numbers, floats as float32, little-endian."
     )
     enable_auto_chunking: Off = Field(
-        False,  # noqa: FBT003
-        description="Only `false`: send the parts, or see `chunks` of `/encode`.",
+        default=False, description="Only `false`: send the parts, or see `chunks` of `/encode`."
     )
 
     def options(self) -> EmbedOptions:

@@ -80,7 +80,7 @@ class EmbeddingsRequest(Asked):
     output_dtype: Numbers = Field("float", description="As `precision` of `/encode`.")
     embedding_type: OneType | None = Field(None, description=_JINA_TYPE)
     encoding_type: OneType | None = Field(None, description=_JINA_TYPE)
-    normalized: StrictBool = Field(True, description="Scale each vector to unit L2 norm.")  # noqa: FBT003
+    normalized: StrictBool = Field(default=True, description="Scale each vector to unit L2 norm.")
     truncate: StrictBool | None = Field(
         None,
         description="Truncate texts longer than the model's limit, the default; `false` refuses them. The "
@@ -88,7 +88,7 @@ class EmbeddingsRequest(Asked):
     )
     truncation: StrictBool | None = Field(None, description="Voyage's name of `truncate`.")
     late_chunking: StrictBool = Field(
-        False,  # noqa: FBT003
+        default=False,
         description="The texts are parts of one, which runs as a whole; each part's vector is the mean of "
         "its tokens.",
     )

@@ -46,7 +46,7 @@ class EmbedSparseRequest(EmbedAllRequest):
 class EmbedRequest(EmbedAllRequest):
     """Texts, or token ids, to encode as one vector each."""
 
-    normalize: StrictBool = Field(True, description="Scale each vector to unit L2 norm.")  # noqa: FBT003
+    normalize: StrictBool = Field(default=True, description="Scale each vector to unit L2 norm.")
     dimensions: PositiveNumber | None = Field(None, description="Keep the first k components.")
 
 

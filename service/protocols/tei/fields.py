@@ -28,7 +28,7 @@ class Truncated(Fields):
     """How texts are truncated."""
 
     truncate: StrictBool = Field(
-        True,  # noqa: FBT003
+        default=True,
         description="Truncate texts longer than the model's limit; `false` refuses them with a 422.",
     )
     # The schema names one spelling of each: clients are generated from it, with one member for both.

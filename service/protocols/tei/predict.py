@@ -38,10 +38,7 @@ class TeiPredictRequest(WithInputs):
     inputs: TextsOrPairs = Field(
         description="A text; the two texts of one pair; or a list of lists of one or two texts."
     )
-    raw_scores: StrictBool = Field(
-        False,  # noqa: FBT003
-        description="Return logits.",
-    )
+    raw_scores: StrictBool = Field(default=False, description="Return logits.")
     parameters: LabelParameters | None = Field(
         None,
         description="Options of the Hub's client; a single input's labels are then in a list of their own.",

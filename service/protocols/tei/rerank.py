@@ -24,8 +24,8 @@ class TeiRerankRequest(Asked, Truncated):
 
     query: StrictStr = Field(description="What the texts are ranked for.")
     texts: Strings = Field(description="The texts to rank.")
-    raw_scores: StrictBool = Field(False, description="Return logits.")  # noqa: FBT003
-    return_text: StrictBool = Field(False, description="Return each text with its score.")  # noqa: FBT003
+    raw_scores: StrictBool = Field(default=False, description="Return logits.")
+    return_text: StrictBool = Field(default=False, description="Return each text with its score.")
 
     def check(self, count: int, settings: Settings) -> None:
         """Raise the problem of texts, of which `count` were sent, that are too many or empty."""

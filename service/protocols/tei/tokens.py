@@ -31,10 +31,7 @@ class TeiTokenizeRequest(Asked):
     """Texts to tokenize."""
 
     inputs: TextOrTexts = Field(description="A text, or a list of texts.")
-    add_special_tokens: StrictBool = Field(
-        True,  # noqa: FBT003
-        description="Return special tokens, too.",
-    )
+    add_special_tokens: StrictBool = Field(default=True, description="Return special tokens, too.")
     prompt_name: StrictStr | None = PROMPT_NAME
 
     def check(self, count: int, settings: Settings) -> None:
@@ -62,7 +59,7 @@ class TeiDecodeRequest(Asked):
     most_numbers: ClassVar[int] = MAX_IDS
 
     ids: DecodedIds = Field(description="The token ids of a text, or a list of such lists.")
-    skip_special_tokens: StrictBool = Field(True, description="Leave out special tokens.")  # noqa: FBT003
+    skip_special_tokens: StrictBool = Field(default=True, description="Leave out special tokens.")
 
     def check(self, count: int, settings: Settings) -> None:
         """Raise the problem of ids, of which `count` were sent, that are too many or none."""
