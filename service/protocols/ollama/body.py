@@ -1,6 +1,6 @@
 """Reads request bodies, of any Content-Type, as the original does; and the model that one names."""
 
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field, PrivateAttr
 from starlette.requests import Request
@@ -11,19 +11,39 @@ from service.http.request_body import NO_CODING, ParsedRequest, parse_body, rece
 from service.http.request_context import context_of
 from service.lifecycle import ServiceState
 from service.problems import Problem
-from service.protocols.fields import NonEmptyText
-from service.protocols.lenient import Asked, FieldsT, checked, read_asked
+from service.protocols.fields import NonEmptyText, WholeNumber
+from service.protocols.lenient import Asked, Fields, FieldsT, checked, read_asked
 from service.protocols.ollama.errors import NO_BODY
+
+# The original raises a lower `num_ctx` to this.
+_LEAST_TOKENS = 4
 
 LATEST = ":latest"
 """The tag of a name that has no other; here it means nothing."""
 
 
-class OllamaRequest(Asked):
-    """What requests have in common that a model answers. Unknown fields are ignored."""
+class OllamaOptions(Fields):
+    """Options of the model; all others have no effect."""
+
+    num_ctx: WholeNumber | None = Field(None, description="At most this many tokens of a text are read.")
+
+
+class EmbeddingRequest(Asked):
+    """What requests for vectors have in common. Unknown fields are ignored."""
+
+    listed: ClassVar[str] = "texts"
 
     model: NonEmptyText = Field(description="One of the served models; `:latest` after its name is ignored.")
+    options: OllamaOptions | None = Field(None, description="`num_ctx` lowers the limit of tokens of a text.")
+    keep_alive: Any = Field(None, description="Has no effect: the served models stay loaded.")
+
     _asked: str = PrivateAttr("")
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The limit of tokens that the request sets, if it is one."""
+        limit = None if self.options is None else self.options.num_ctx
+        return None if limit is None else max(limit, _LEAST_TOKENS)
 
     @property
     def asked(self) -> str:
@@ -35,7 +55,7 @@ class OllamaRequest(Asked):
         self._asked, self.model = self.model, find_engine(state, self.model).name
 
 
-RequestT = TypeVar("RequestT", bound=OllamaRequest)
+RequestT = TypeVar("RequestT", bound=EmbeddingRequest)
 
 
 async def read_inference(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:

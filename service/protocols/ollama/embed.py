@@ -15,42 +15,18 @@ from service.protocols.embedding import embed, vector
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.fields import WholeNumber, first_other
 from service.protocols.json_response import JSON
-from service.protocols.lenient import Fields
-from service.protocols.ollama.body import OllamaRequest
+from service.protocols.ollama.body import EmbeddingRequest
 from service.protocols.ollama.errors import WRONG_INPUT
 from service.settings import Settings
 from service.tasks.embed import EmbedOptions, plan_encode
 from service.tasks.prompts import choose_prompt
 
 _FEWER = "send fewer texts, or ask for fewer `dimensions`"
-# The original raises a lower `num_ctx` to this.
-_LEAST_TOKENS = 4
 
 _TEXT = {"type": "string"}
 Input = Annotated[
     Any, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT}, {"type": "null"}]})
 ]
-
-
-class OllamaOptions(Fields):
-    """Options of the model; all others have no effect."""
-
-    num_ctx: WholeNumber | None = Field(None, description="At most this many tokens of a text are read.")
-
-
-class EmbeddingRequest(OllamaRequest):
-    """What requests for vectors have in common. Unknown fields are ignored."""
-
-    listed: ClassVar[str] = "texts"
-
-    options: OllamaOptions | None = Field(None, description="`num_ctx` lowers the limit of tokens of a text.")
-    keep_alive: Any = Field(None, description="Has no effect: the served models stay loaded.")
-
-    @property
-    def most_tokens(self) -> int | None:
-        """The limit of tokens that the request sets, if it is one."""
-        limit = None if self.options is None else self.options.num_ctx
-        return None if limit is None else max(limit, _LEAST_TOKENS)
 
 
 class OllamaEmbedRequest(EmbeddingRequest):
@@ -70,17 +46,17 @@ class OllamaEmbedRequest(EmbeddingRequest):
 
     @property
     def texts(self) -> Sequence[str]:
-        """The texts; raises the 400 for an input that is none."""
+        """The texts."""
         if self.input is None or self.input == "":
             return ()
-        texts = [self.input] if isinstance(self.input, str) else self.input
-        if not isinstance(texts, list) or first_other(texts, str) is not None:
-            raise Problem("invalid-request", WRONG_INPUT, members={"field": "input"})
+        texts: Sequence[str] = [self.input] if isinstance(self.input, str) else self.input
         return texts
 
     def check(self, count: int, settings: Settings) -> None:
-        """Raise the problem of texts, of which `count` were sent, that are too many."""
+        """Raise the problem of texts, of which `count` were sent, that are too many, or of another input."""
         check_count(count, settings, "input")
+        if not isinstance(self.texts, Sequence) or first_other([*self.texts], str) is not None:
+            raise Problem("invalid-request", WRONG_INPUT, members={"field": "input"})
 
 
 class OllamaEmbeddingsRequest(EmbeddingRequest):
