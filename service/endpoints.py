@@ -31,8 +31,6 @@ class Endpoint:
     path: str
     handler: Handler
     methods: tuple[str, ...] = ("GET",)
-    other_methods: Handler | None = None
-    """Answers requests with other methods, of which some have another refusal than the 405."""
     summary: str | None = None
     """Its title in the OpenAPI schema; endpoints without one are left out of it."""
     request: type[BaseModel] | None = None
@@ -78,71 +76,6 @@ class Endpoint:
     def label(self) -> str:
         """Its route in metrics and logs: by default the path up to the first parameter."""
         return self.route or self.path.partition("/{")[0] or "/"
-
-
-@dataclass(frozen=True, slots=True)
-class Contract:
-    """The protocol of another server: its name and the form of its errors, which all of its routes share."""
-
-    protocol: str
-    render_error: ErrorRenderer
-    error_document: type[BaseModel]
-    error_status: Callable[[str], HTTPStatus]
-
-    def inference(
-        self,
-        path: str,
-        handler: Handler,
-        summary: str | None,
-        request: type[BaseModel],
-        response: Any,
-        examples: Mapping[str, Any],
-        **further: Any,
-    ) -> Endpoint:
-        """Describe a route for whose response a model runs; `further` are other fields of an endpoint."""
-        return Endpoint(
-            path,
-            handler,
-            ("POST",),
-            summary=summary,
-            request=request,
-            examples=examples,
-            responses={200: {"model": response}},
-            guarded=True,
-            render_error=self.render_error,
-            error_document=self.error_document,
-            error_status=self.error_status,
-            protocol=self.protocol,
-            **further,
-        )
-
-    def operation(
-        self,
-        path: str,
-        handler: Handler,
-        summary: str | None,
-        *problems: str,
-        methods: tuple[str, ...] = ("GET",),
-        response: Any = None,
-        **further: Any,
-    ) -> Endpoint:
-        """Describe a route for which no model runs; it needs a key if it has the problem of a missing one."""
-        known = () if summary is None else (200,)
-        return Endpoint(
-            path,
-            handler,
-            methods,
-            summary=summary,
-            responses={} if response is None else {200: {"model": response}},
-            guarded="unauthorized" in problems,
-            problems=frozenset(problems),
-            statuses=(*known, 405, *sorted({int(self.error_status(kind)) for kind in problems})),
-            render_error=self.render_error,
-            error_document=self.error_document,
-            error_status=self.error_status,
-            protocol=self.protocol,
-            **further,
-        )
 
 
 class _Pattern(NamedTuple):

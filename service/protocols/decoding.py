@@ -4,6 +4,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, chain
+from typing import Any
 
 from starlette.responses import Response
 
@@ -11,35 +12,43 @@ from model.tokenization.decoding import Decoder
 from service.http.delivery import Work
 from service.http.request_body import check_count
 from service.problems import Problem
-from service.protocols.exchange import Exchange
-from service.protocols.fields import MAX_IDS, IdLists
+from service.protocols.exchange import SEVERAL, Exchange, check_count
+from service.protocols.fields import MAX_IDS, Listed
 from service.replies.answer_size import bound_texts
 from service.settings import Settings
 from service.tasks.results import Item
 from service.tasks.tokens import check_known
 
-# A token is decoded in the time in which several are planned, and a list in that of more (measured).
-_DECODED, _LISTED = 8, 12
+DECODED = 8
+"""A token is decoded in the time in which so many are planned (measured)."""
+# A list takes longer than its tokens alone.
+_LISTED = 12
 
 
-def check_counts(ids: IdLists, count: int, settings: Settings, field: str = "token_ids") -> None:
-    """Raise the 413 for too many lists, and the 422 for too many ids in one; `count` is what was sent."""
-    if not ids.flat:
-        check_count(count, settings, field)
+def check_counts(
+    inputs: Listed[Any], count: int, settings: Settings, field: str = "token_ids", way_out: str = SEVERAL
+) -> None:
+    """Raise the 413 for too many inputs, and the 422 for too many ids of one; `count` is what was sent."""
+    if not inputs.flat:
+        check_count(count, settings, field, way_out)
     elif count > MAX_IDS:
         raise Problem(
             "invalid-request",
-            f"{field} has {count} ids and the limit is {MAX_IDS}: split them into several requests.",
+            f"{field} has {count} ids and the limit is {MAX_IDS}: {way_out}.",
             members={"field": field, "limit": MAX_IDS, "actual": count},
         )
 
 
 async def decode_ids(
-    exchange: Exchange, ids: IdLists, field: str = "token_ids", *, skip_special_tokens: bool = True
+    exchange: Exchange,
+    ids: Listed[Sequence[int]],
+    field: str = "token_ids",
+    *,
+    skip_special_tokens: bool = True,
 ) -> Response:
     """Answer with the text of each list of ids; errors name `field`."""
     decoder, style = exchange.engine.decoder, exchange.style()
-    every = list(chain.from_iterable(ids.lists))
+    every = list(chain.from_iterable(ids.inputs))
     stages = exchange.context.record.stages
     stages.begin("tokenize")
     start = time.perf_counter()
@@ -47,25 +56,24 @@ async def decode_ids(
     size = bound_texts(style, text_bytes, len(ids))
     exchange.reserve_answer(style, size, "send fewer ids")
     texts = await exchange.off_loop(
-        lambda: decoder.decode(ids.lists, skip_special_tokens=skip_special_tokens),
-        _DECODED * len(every) + _LISTED * len(ids),
+        lambda: decoder.decode(ids.inputs, skip_special_tokens=skip_special_tokens),
+        DECODED * len(every) + _LISTED * len(ids),
     )
     exchange.tokenized(time.perf_counter() - start)
     items = (Item({"index": index, "text": text}, {}) for index, text in enumerate(texts))
     return await exchange.delivery(style, Work(len(ids)), size).deliver(items)
 
 
-def _measure(decoder: Decoder, ids: IdLists, every: Sequence[int], field: str) -> int:
+def _measure(decoder: Decoder, ids: Listed[Sequence[int]], every: Sequence[int], field: str) -> int:
     """Bound the bytes of all texts, which have `every` id; raises OutOfRange for one that no token has.
 
     All are looked at in one go: there may be as many lists as ids.
     """
-    check_known(decoder, every, lambda position: f"{field}.{_place(ids, position)}")
+
+    def place(position: int) -> str:
+        ends = list(accumulate(map(len, ids.inputs)))
+        index = bisect_right(ends, position)
+        return f"{ids.place(field, index)}.{position - ends[index] + len(ids.inputs[index])}"
+
+    check_known(decoder, every, place)
     return decoder.text_bytes(every)
-
-
-def _place(ids: IdLists, position: int) -> str:
-    """Name the place of an id in the request by its position among all of them."""
-    ends = list(accumulate(map(len, ids.lists)))
-    index = bisect_right(ends, position)
-    return ids.place(index, position - ends[index] + len(ids.lists[index]))

@@ -6,7 +6,7 @@ import orjson
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from service.problems import KINDS, Problem, error_response
+from service.problems import Problem, error_response
 
 
 class OpenAIErrorObject(BaseModel):
@@ -36,17 +36,9 @@ _CODES = {
 }
 
 
-def error_status(kind: str) -> HTTPStatus:
-    """Return the status of a kind of problem: the original has no 422, and lists too long are a 400."""
-    status = KINDS[kind][0]
-    if status == HTTPStatus.UNPROCESSABLE_ENTITY or kind == "too-many-inputs":
-        return HTTPStatus.BAD_REQUEST
-    return status
-
-
-def render_error(problem: Problem, _instance: str, request_id: str) -> Response:
+def write_error(problem: Problem, status: HTTPStatus, request_id: str) -> Response:
     """Build the response for a problem."""
-    status, sentence = error_status(problem.kind), problem.sentence
+    sentence = problem.sentence
     field = problem.members.get("field")
     error = {
         "message": sentence,

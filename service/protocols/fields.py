@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Annotated, Literal, cast
+from typing import Annotated, Generic, Literal, TypeVar, cast
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from model.tokenization.tokenizer import Text
 from service.http.json_body import MAX_INDICES, MAX_VALUES, REST
+
+T_co = TypeVar("T_co", covariant=True)
 
 Indices = tuple[int, ...]
 MAX_IDS = MAX_VALUES
@@ -71,14 +73,22 @@ def _texts(value: object) -> Sequence[Text]:
     return texts or pairs
 
 
-def _text_list(value: object, info: ValidationInfo) -> Sequence[str]:
-    field = str(info.field_name)
+def text_list(value: object, field: str) -> list[str]:
+    """Read a list of at least one text."""
     if not isinstance(value, list) or not value:
         raise invalid(field, "must be a non-empty list of strings")
-    for i, item in enumerate(value):
-        if not isinstance(item, str):
-            raise invalid(f"{field}.{i}", "must be a string")
+    if (wrong := first_other(value, str)) is not None:
+        raise invalid(f"{field}.{wrong}", "must be a string")
     return value
+
+
+def text_of(one: object) -> object:
+    """Return the text of an object; what else it has in `text`, such as ids, is no input of its own."""
+    return one["text"] if isinstance(one, dict) and isinstance(one.get("text"), str) else one
+
+
+def _text_list(value: object, info: ValidationInfo) -> list[str]:
+    return text_list(value, str(info.field_name))
 
 
 def _non_empty_text(value: object, info: ValidationInfo) -> str:
@@ -90,42 +100,46 @@ def _non_empty_text(value: object, info: ValidationInfo) -> str:
     return value
 
 
-class IdLists:
-    """Lists of token ids; `flat` says that there is one, sent without a list around it."""
+class Listed(Generic[T_co]):
+    """The inputs of a request; `flat` says that there is one, sent without a list around it."""
 
     # Not a dataclass, which pydantic would add to the API's schema.
-    def __init__(self, lists: Sequence[Sequence[int]], *, flat: bool = False) -> None:
-        self.lists, self.flat = lists, flat
+    def __init__(self, inputs: Sequence[T_co], *, flat: bool) -> None:
+        self.inputs, self.flat = inputs, flat
 
     def __len__(self) -> int:
-        return len(self.lists)
+        return len(self.inputs)
 
-    def place(self, index: int, position: int) -> str:
-        """Name the place of an id in the request."""
-        return f"{position}" if self.flat else f"{index}.{position}"
+    def place(self, field: str, index: int) -> str:
+        """Name the place of an input in the request, whose inputs are in `field`."""
+        return field if self.flat else f"{field}.{index}"
 
 
-def id_lists(value: object, info: ValidationInfo) -> IdLists:
+def id_lists(value: object, info: ValidationInfo) -> Listed[Sequence[int]]:
     """Read the ids of one text, or a list of such lists; raises PydanticCustomError."""
     field = str(info.field_name)
     if not isinstance(value, list) or not value:
         raise invalid(field, "must be a non-empty list of integers, or of lists of integers")
     if not isinstance(value[0], list):
-        return IdLists([whole_numbers(value, field)], flat=True)
+        return Listed([whole_numbers(value, field)], flat=True)
     if set(map(type, value)) == {list} and set(map(type, chain.from_iterable(value))) <= {int}:
         lists = value
     else:
         lists = [_integers(ids, f"{field}.{i}", field) for i, ids in enumerate(value)]
-    total = sum(map(len, lists))
-    if total > MAX_IDS:
-        raise invalid(field, f"has {total} ids and the limit is {MAX_IDS}: split them into several requests")
-    return IdLists(lists)
+    check_total(sum(map(len, lists)), field)
+    return Listed(lists, flat=False)
 
 
 def _integers(value: object, place: str, field: str) -> Sequence[int]:
     if not isinstance(value, list):
         raise invalid(place, f"must be a list of integers, as {field}.0 is")
     return whole_numbers(value, place)
+
+
+def check_total(ids: int, field: str) -> None:
+    """Raise the error of more token ids, in all lists of a field, than a request may have."""
+    if ids > MAX_IDS:
+        raise invalid(field, f"has {ids} ids and the limit is {MAX_IDS}: split them into several requests")
 
 
 def whole_numbers(value: list[object], field: str) -> Sequence[int]:
@@ -180,17 +194,17 @@ AllOrIndices = Annotated[
     WithJsonSchema({"anyOf": [{"const": "all", "type": "string"}, _INTEGERS]}),
 ]
 Inputs = Annotated[Sequence[Text], PlainValidator(_texts), WithJsonSchema(_INPUTS)]
-_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 TokenIds = Annotated[
-    IdLists,
+    Listed[Sequence[int]],
     PlainValidator(id_lists),
-    WithJsonSchema({"anyOf": [{**_IDS, "minItems": 1}, {"type": "array", "items": _IDS, "minItems": 1}]}),
+    WithJsonSchema({"anyOf": [{**IDS, "minItems": 1}, {"type": "array", "items": IDS, "minItems": 1}]}),
 ]
 NonEmptyText = Annotated[
     str, BeforeValidator(_non_empty_text), WithJsonSchema({"type": "string", "minLength": 1})
 ]
 TextList = Annotated[
-    Sequence[str],
+    list[str],
     PlainValidator(_text_list),
     WithJsonSchema({"type": "array", "items": _TEXT, "minItems": 1}),
 ]

@@ -2,13 +2,18 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from itertools import pairwise
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError, model_validator
+from starlette.requests import Request
 
-from service.problems import writable
+from service.http.request_body import ParsedRequest, read_request
+from service.problems import from_validation_error, writable
+from service.protocols.exchange import check_count
 from service.protocols.fields import invalid
+from service.replies.style import Format
+from service.settings import Settings
 
 
 def _allow_nulls(schema: dict[str, Any]) -> None:
@@ -24,6 +29,9 @@ def _allow_nulls(schema: dict[str, Any]) -> None:
 class Fields(BaseModel):
     """An object of a request: unknown fields and null ones are ignored, as the original does."""
 
+    example: ClassVar[str] = '{"inputs": "a text"}'
+    """A valid one, for errors and the OpenAPI schema."""
+
     model_config = ConfigDict(extra="ignore", protected_namespaces=(), json_schema_extra=_allow_nulls)
 
     @model_validator(mode="before")
@@ -33,13 +41,47 @@ class Fields(BaseModel):
             return {name: given for name, given in value.items() if given is not None}
         return value
 
-    def check_twins(self, first: str, second: str) -> None:
-        """Raise the error of two fields of one meaning if a request has both, and with different values."""
-        if {first, second} <= self.model_fields_set and getattr(self, first) != getattr(self, second):
-            values = (json.dumps(writable(getattr(self, name))) for name in (first, second))
-            raise contradiction(first, second, *values)
+
+class Asked(Fields):
+    """The body of a request that a model answers. Unknown fields are ignored."""
+
+    listed: ClassVar[str] = "inputs"
+    formats: ClassVar[tuple[Format, ...]] = ("json",)
+
+    model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
+
+    def check(self, count: int, settings: Settings) -> None:
+        """Raise the problem of inputs, of which `count` were sent, that are too many or none."""
+        check_count(count, settings, self.listed)
+
+    def sent(self, *names: str) -> dict[str, Any]:
+        """Return those of some fields that the request has."""
+        return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
 
-def contradiction(first: str, second: str, one: str, other: str) -> PydanticCustomError:
-    """Make the error of two fields that mean the same, and have different values, given as JSON."""
-    return invalid(second, f"is {other} and {first} is {one}, which mean the same: send one of the two")
+FieldsT = TypeVar("FieldsT", bound=Fields)
+AskedT = TypeVar("AskedT", bound=Asked)
+
+
+def checked(schema: type[FieldsT], value: object) -> FieldsT:
+    """Check a body that was parsed; raises Problem."""
+    try:
+        return schema.model_validate(value)
+    except ValidationError as error:
+        raise from_validation_error(error, schema) from None
+
+
+async def read_asked(request: Request, schema: type[AskedT]) -> ParsedRequest[AskedT]:
+    """Read and check a request; raises Problem, or ClientDisconnect."""
+    parsed = await read_request(request, schema)
+    parsed.body.check(parsed.count, request.app.state.service.settings)
+    return parsed
+
+
+def agree(fields: Mapping[str, object]) -> None:
+    """Raise the error of fields that mean the same, of which two have different values."""
+    for (first, one), (second, other) in pairwise(fields.items()):
+        if one != other:
+            this, that = (json.dumps(writable(value)) for value in (one, other))
+            same = "which mean the same: send one of the two"
+            raise invalid(second, f"is {that} and {first} is {this}, {same}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Generic, TypeVar, cast
+from typing import Annotated
 
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
@@ -11,34 +11,13 @@ from model.errors import InputTooLong
 from model.tokenization.tokenizer import Truncation
 from service.http.request_body import SEVERAL, check_count
 from service.memory_limits import TOKEN_BYTES
-from service.problems import Problem
+from service.protocols.decoding import DECODED
 from service.protocols.exchange import Exchange
-from service.protocols.fields import MAX_IDS, first_other, invalid
-from service.settings import Settings
+from service.protocols.fields import IDS, Listed, check_total, invalid, whole_numbers
 from service.tasks.tokens import check_known, encoding_of
-
-T = TypeVar("T")
 
 TextOrIds = str | Sequence[int]
 """A text, or the token ids of one."""
-
-# A token is decoded in the time in which so many are planned.
-_DECODED = 8
-
-
-class Listed(Generic[T]):
-    """The inputs of a request; `flat` says that there is one, sent without a list around it."""
-
-    # Not a dataclass, which pydantic would add to the API's schema.
-    def __init__(self, inputs: Sequence[T], *, flat: bool) -> None:
-        self.inputs, self.flat = inputs, flat
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def place(self, field: str, index: int) -> str:
-        """Name the place of an input in the request, whose inputs are in `field`."""
-        return field if self.flat else f"{field}.{index}"
 
 
 def texts_or_ids(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
@@ -49,42 +28,20 @@ def texts_or_ids(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
     if not isinstance(value, list):
         raise invalid(field, "must be a string, a list of token ids, or a list of either")
     if not value or isinstance(value[0], int | float):
-        return Listed([_ids(value, field)], flat=True)
+        return Listed([whole_numbers(value, field)], flat=True)
     read, total = list[TextOrIds](), 0
     for i, one in enumerate(value):
         if not isinstance(one, str | list):
             raise invalid(f"{field}.{i}", "must be a string or a list of token ids")
-        read.append(one if isinstance(one, str) else _ids(one, f"{field}.{i}"))
+        read.append(one if isinstance(one, str) else whole_numbers(one, f"{field}.{i}"))
         total += 0 if isinstance(one, str) else len(one)
-    if total > MAX_IDS:
-        raise invalid(field, f"has {total} ids and the limit is {MAX_IDS}")
+    check_total(total, field)
     return Listed(read, flat=False)
 
 
-def _ids(value: list[Any], field: str) -> Sequence[int]:
-    numbers = value[: first_other(value, int)]
-    least = min(numbers, default=0)
-    if least >= 0 and len(numbers) == len(value):
-        return cast(Sequence[int], value)
-    wrong = len(numbers) if least >= 0 else next(i for i, one in enumerate(numbers) if one < 0)
-    raise invalid(f"{field}.{wrong}", "must be a token id, a whole number of at least 0")
-
-
 _TEXT = {"type": "string"}
-_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-TEXTS_OR_IDS = {"anyOf": [_TEXT, _IDS, {"type": "array", "items": {"anyOf": [_TEXT, _IDS]}}]}
+TEXTS_OR_IDS = {"anyOf": [_TEXT, IDS, {"type": "array", "items": {"anyOf": [_TEXT, IDS]}}]}
 TextsOrIds = Annotated[Listed[TextOrIds], PlainValidator(texts_or_ids), WithJsonSchema(TEXTS_OR_IDS)]
-
-
-def check_inputs(
-    inputs: Listed[TextOrIds], count: int, settings: Settings, field: str, way_out: str = SEVERAL
-) -> None:
-    """Raise the problem of a list of `count` items, in `field`, that is too long."""
-    if not inputs.flat:
-        check_count(count, settings, field, way_out)
-    elif count > MAX_IDS:
-        detail = f"{field} has {count} ids and the limit is {MAX_IDS}: send fewer."
-        raise Problem("invalid-request", detail, members={"field": field, "limit": MAX_IDS, "actual": count})
 
 
 async def tokenize_inputs(
@@ -148,5 +105,5 @@ async def _as_texts(
             check_known(decoder, one, f"{place(i)}.{{}}".format)
         return decoder.decode([*ids.values()], skip_special_tokens=True)
 
-    texts = await exchange.off_loop(read, _DECODED * sum(map(len, ids.values())))
+    texts = await exchange.off_loop(read, DECODED * sum(map(len, ids.values())))
     return dict(zip(ids, texts, strict=True))

@@ -123,18 +123,10 @@ class TokenVectorsPlan:
 
     def view(self, index: int, encoding: Encoding) -> View:
         """Plan one input, which was tokenized for its role."""
-        bare, rows = self.bare_view(index, encoding), encoding.vector_rows
-        return replace(
-            bare,
-            columns={**columns(index, encoding), "token_rows": rows},
-            expected=replace(bare.expected, labels=len(rows)),
-        )
-
-    def bare_view(self, index: int, encoding: Encoding, column_bytes: int = 0) -> View:
-        """Plan one input whose item has no columns but its index, in at most `column_bytes` of JSON."""
-        shapes = {"token_embeddings": (1, len(encoding.vector_rows), self.size)}
-        expected = Expected(shapes, column_bytes=column_bytes)
-        return TokenVectorsView(replace(want_vectors(encoding), task=self.task), {"index": index}, expected)
+        rows = encoding.vector_rows
+        expected = Expected({"token_embeddings": (1, len(rows), self.size)}, labels=len(rows))
+        item_columns = {**columns(index, encoding), "token_rows": rows}
+        return TokenVectorsView(replace(want_vectors(encoding), task=self.task), item_columns, expected)
 
 
 def plan_token_vectors(

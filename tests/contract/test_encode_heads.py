@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.contract.test_openai import assert_error
 from tests.references.checkpoints import MINILM, SUITED
 from tests.references.comparing import distance, relative_distance
 from tests.references.late_interaction import SIZE, LateInteraction, write_pylate
@@ -28,7 +27,6 @@ from tests.support.serving import (
     read_safetensors,
     serve,
 )
-from tests.support.tei import ask
 
 pytestmark = both_backends
 
@@ -119,63 +117,6 @@ def test_vectors_of_a_role_are_those_of_late_interaction(served: Service, colber
     hidden = colbert.hidden(plain["token_ids"], [1] * len(plain["token_ids"]))
     assert "token_rows" not in plain
     assert relative_distance(plain["token_embeddings"], hidden[None]) <= 1e-5
-
-
-@pytest.mark.parametrize(
-    ("fields", "role"),
-    [
-        ({}, "document"),
-        ({"task": "retrieval.passage"}, "document"),
-        ({"input_type": "document", "embedding_type": "float"}, "document"),
-        ({"task": "retrieval.query"}, "query"),
-        ({"input_type": "query", "encoding_format": "float", "normalized": True}, "query"),
-    ],
-    ids=str,
-)
-def test_clients_of_jina_get_the_vectors_of_late_interaction(
-    served: Service, fields: Json, role: str
-) -> None:
-    """`return_multivector`: of each text a list of vectors, of the role that its purpose says."""
-    body = {"input": TEXTS, "model": "colbert", "return_multivector": True, **fields}
-    answer = ask(served, "/v1/embeddings", **body)
-    native = served.encode(TEXTS, outputs=["tokens"], role=role, model="colbert")
-    assert answer.keys() == {"object", "data", "model", "usage"}
-    for i, (found, item) in enumerate(zip(answer["data"], native["data"], strict=True)):
-        assert (found["object"], found["index"]) == ("embedding", i)
-        assert found.keys() == {"object", "index", "embeddings"}
-        assert distance(found["embeddings"], item["token_embeddings"][0]) <= 2e-6
-    assert answer["usage"]["total_tokens"] == native["usage"]["input_tokens"]
-    cut = post(served, {**body, "input": "the man " * 300}, "/v1/embeddings")
-    assert cut.headers["x-truncated-inputs"] == "1"
-
-
-@pytest.mark.parametrize(
-    ("fields", "param", "part"),
-    [
-        ({"model": "splade"}, "model", "late_interaction head, which return_multivector needs: choose from"),
-        ({"late_chunking": True}, "return_multivector", "cannot be combined with late_chunking"),
-        ({"dimensions": 8}, "return_multivector", "cannot be combined with dimensions"),
-        ({"output_dimension": 8}, "return_multivector", "cannot be combined with output_dimension"),
-        ({"embedding_type": "ubinary"}, "return_multivector", 'cannot be combined with "ubinary"'),
-        ({"encoding_format": "base64"}, "return_multivector", 'cannot be combined with "base64"'),
-        ({"normalized": False}, "return_multivector", 'cannot be combined with "normalized": false'),
-        ({"input": [[101, 102]]}, "return_multivector", "needs texts, and input has token ids"),
-        ({"task": "retrieval.query", "input_type": "document"}, "task", "which are different roles"),
-        (
-            {"input": ["a", LONG_QUERY], "task": "retrieval.query", "truncate": False},
-            "input.1",
-            "tokens long",
-        ),
-        ({"return_multivector": 0}, "return_multivector", "must be true or false"),
-    ],
-    ids=str,
-)
-def test_what_vectors_of_tokens_do_not_have_is_refused(
-    served: Service, fields: Json, param: str, part: str
-) -> None:
-    """By name, so that no client gets vectors of another kind than it asked for."""
-    body = {"input": "a", "model": "colbert", "return_multivector": True, **fields}
-    assert_error(post(served, body, "/v1/embeddings"), 400, param, part)
 
 
 def test_a_query_too_long_for_its_role_is_refused_with_that_limit(

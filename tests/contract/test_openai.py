@@ -176,7 +176,7 @@ def test_parts_of_several_documents_run_in_their_own(tei: Service) -> None:
     assert distance(alone["embedding"], answer["data"][0]["data"][1]["embedding"]) > 1e-3
     for body, param, part in (
         ({}, "inputs", "is required"),
-        ({"inputs": ["a"]}, "inputs.0", "parts of a document"),
+        ({"inputs": ["a"]}, "inputs.0", "must be a non-empty list of strings"),
         ({"inputs": [["a"], ["b", ""]]}, "inputs.1.1", "inputs.1.1 is empty"),
         ({"inputs": [["a"], ["b", 3]]}, "inputs.1.1", "inputs.1.1 must be a string"),
         ({"inputs": [["a"], ["e", "\u0301"]]}, "inputs.1.1", "The parts of inputs.1 run as one text"),
@@ -252,7 +252,6 @@ def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
     names = ("model", "dimensions", "encoding_format", "input_type", "output_dtype", "truncation", "task")
     nulls = dict.fromkeys(names)
     assert vectors(tei, input=TEXT, user="me", **nulls) == vectors(tei, input=TEXT)
-    assert vectors(tei, input=TEXT, return_multivector=False) == vectors(tei, input=TEXT)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +262,8 @@ def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
         ({"input": [[]]}, "input.0", "input.0 is an empty list: send a text, or at least one token id"),
         ({"input": ["", [101, 102], [], "a"]}, "input.2", "input.2 is an empty list"),
         ({"input": 3}, "input", "must be a string"),
-        ({"input": [1.5]}, "input.0", "token id"),
+        ({"input": [1.5]}, "input.0", "must be an integer"),
+        ({"input": [-1]}, "input.0", "input.0 is -1, which is no token of this model"),
         ({"input": [{"image": "x"}]}, "input.0", "must be a string"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format", "'base64'"),
         (
@@ -272,7 +272,6 @@ def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
             "embedding_type has 2 types and the limit is 1: send a request for each type",
         ),
         ({"input": "a", "encoding_type": []}, "encoding_type", "is an empty list: send one type"),
-        ({"input": "a", "return_multivector": True}, "model", "no served model has one; serve a folder of"),
         ({"input": "a", "prompt_name": "x"}, "prompt_name", "has no prompts: leave it out"),
         (
             {"input": "a", "normalized": False, "encoding_type": "int8"},

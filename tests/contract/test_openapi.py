@@ -133,6 +133,17 @@ def test_other_protocols_document_their_own_errors(schema: Json, endpoint: Endpo
     assert all(field["description"] for field in fields.values())
 
 
+@pytest.mark.parametrize("endpoint", OTHERS, ids=lambda endpoint: endpoint.path)
+def test_other_protocols_show_a_valid_request(schema: Json, endpoint: Endpoint) -> None:
+    """The example of errors, which the page offers to be sent."""
+    content = schema["paths"][endpoint.documented_path]["post"]["requestBody"]["content"][JSON]
+    (example,) = content["examples"].values()
+    assert example["summary"] == endpoint.summary
+    assert endpoint.request is not None
+    validator(schema, content["schema"]).validate(example["value"])
+    endpoint.request.model_validate(example["value"])
+
+
 FEWER_FORMATS = {
     "/predict": [JSON, NDJSON],
     "/rerank": [JSON],

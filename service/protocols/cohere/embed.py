@@ -4,59 +4,29 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
-import numpy as np
 import orjson
 from pydantic import BaseModel, Field, PlainValidator, StrictStr, WithJsonSchema, model_validator
-from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import FloatArray
 from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Side, Truncation
-from service.http.delivery import Work
-from service.http.request_body import check_count, read_request
-from service.protocols.exchange import Exchange
-from service.protocols.fields import PositiveNumber, at_most, first_other, invalid
-from service.protocols.lenient import Fields
-from service.replies.answer_size import bound
+from service.protocols.embedding import embed_together, prompt_of, vector
+from service.protocols.exchange import Exchange, check_count
+from service.protocols.fields import PositiveNumber, TextList, at_most, first_other, invalid
+from service.protocols.lenient import Asked
 from service.replies.json_arrays import array_text
-from service.replies.style import Format
+from service.settings import Settings
 from service.tasks.embed import EmbedOptions, plan_encode
 from service.tasks.precision import Precision, quantize
-from service.tasks.prompts import find_prompt
-from service.tasks.results import Expected, Item
+from service.tasks.results import Item
 
 CohereType = Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]
 CohereTypes = Annotated[tuple[CohereType, ...], Field(min_length=1, max_length=6), at_most(6)]
-_PRECISIONS: dict[CohereType, Precision] = {
-    "float": "float32",
-    "base64": "float32",
-    "int8": "int8",
-    "uint8": "uint8",
-    "binary": "binary",
-    "ubinary": "ubinary",
-}
 _NAMES = {"dimensions": "output_dimension", "precision": "embedding_types"}
 _FEWER = "send fewer texts, or ask for a smaller `output_dimension` or fewer `embedding_types`"
-# Copies of the vectors: those of the batches, and an array of them.
-_COPIES = 2
-
-
-def _texts(value: object) -> list[str]:
-    if not isinstance(value, list) or not value:
-        raise invalid("texts", "must be a list of at least one string")
-    if (wrong := first_other(value, str)) is not None:
-        raise invalid(f"texts.{wrong}", "must be a string")
-    return value
-
-
-Texts = Annotated[
-    list[str],
-    PlainValidator(_texts),
-    WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1}),
-]
 
 
 def _inputs(value: object) -> list[str]:
@@ -81,29 +51,22 @@ def _content(value: object, field: str) -> str:
 
 _PART = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 _CONTENT = {"type": "array", "items": _PART, "minItems": 1}
+_INPUT = {"type": "object", "properties": {"content": _CONTENT}, "required": ["content"]}
 Inputs = Annotated[
     list[str],
     PlainValidator(_inputs),
-    WithJsonSchema(
-        {
-            "type": "array",
-            "items": {"type": "object", "properties": {"content": _CONTENT}, "required": ["content"]},
-            "minItems": 1,
-        }
-    ),
+    WithJsonSchema({"type": "array", "items": _INPUT, "minItems": 1}),
 ]
 
 
-class CohereEmbedRequest(Fields):
+class CohereEmbedRequest(Asked):
     """Texts to encode as one vector each. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "all_texts"
     sources: ClassVar[tuple[str, ...]] = ("texts", "inputs")
     example: ClassVar[str] = '{"texts": ["a text"]}'
-    formats: ClassVar[tuple[Format, ...]] = ("json",)
 
-    model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
-    texts: Texts | None = Field(None, description="The texts; images are not read.")
+    texts: TextList | None = Field(None, description="The texts; images are not read.")
     inputs: Inputs | None = Field(
         None, description="In the place of `texts`: objects whose `content` is a list of parts with `text`."
     )
@@ -136,6 +99,10 @@ class CohereEmbedRequest(Fields):
         """The texts, from either field."""
         return self.texts or self.inputs or []
 
+    def check(self, count: int, settings: Settings) -> None:
+        """Raise the 413 of texts, of which `count` were sent, that are too many."""
+        check_count(count, settings, self.source)
+
 
 class CohereVectors(BaseModel):
     """The vectors of all texts, in their order."""
@@ -149,57 +116,45 @@ class CohereVectors(BaseModel):
     meta: dict[str, Any]
 
 
-async def embed_v1(request: Request) -> Response:
+async def embed_v1(exchange: Exchange, body: CohereEmbedRequest) -> Response:
     """Return the vector of each text, as a list or by type."""
-    return await _read(request, version="1")
+    return await _embed(exchange, body, "1", listed=body.embedding_types is None)
 
 
-async def embed_v2(request: Request) -> Response:
+async def embed_v2(exchange: Exchange, body: CohereEmbedRequest) -> Response:
     """Return the vector of each text, by type."""
-    return await _read(request, version="2")
+    return await _embed(exchange, body, "2", listed=False)
 
 
-async def _read(request: Request, version: str) -> Response:
-    parsed = await read_request(request, CohereEmbedRequest)
-    body = parsed.body
-    check_count(parsed.count, request.app.state.service.settings, body.source)
-    exchange = Exchange.open(request, parsed)
+async def _embed(exchange: Exchange, body: CohereEmbedRequest, version: str, *, listed: bool) -> Response:
     exchange.cutting, exchange.names = 'leave out "truncate": "NONE"', _NAMES
-    return await exchange.in_time(_embed(exchange, parsed.body, version))
-
-
-async def _embed(exchange: Exchange, body: CohereEmbedRequest, version: str) -> Response:
     info, texts = exchange.engine.info, body.all_texts
-    listed = version == "1" and body.embedding_types is None
     types = tuple(dict.fromkeys(body.embedding_types or ("float",)))
     options = EmbedOptions(normalize=True, dimensions=body.output_dimension)
-    precisions = [replace(options, precision=_PRECISIONS[one]) for one in types]
-    plans = [plan_encode(one, info, info.default_task) for one in precisions]
-    name = info.default_prompt_name
-    if body.input_type is not None:
-        name = find_prompt("input_type", body.input_type, info)
+    plans = [
+        plan_encode(replace(options, precision=_precision(one)), info, info.default_task) for one in types
+    ]
+    prompt = prompt_of(body.input_type, info)
     named = body.truncate in ("START", "END") and "truncate" in body.model_fields_set
     side: Side | None = ("left" if body.truncate == "START" else "right") if named else None
     truncation = Truncation(allowed=body.truncate != "NONE", side=side)
-    prompt = "" if name is None else info.prompts[name]
     encodings = await exchange.tokenize(texts, truncation, prompt, f"{body.source}.{{}}".format)
     exchange.alone = True
     exchange.value = partial(_vectors, types=types, listed=listed)
     exchange.frame = partial(_frame, exchange, texts, version, listed=listed)
-    style, plan = exchange.style(), plans[0]
-    exchange.reserve_arrays((len(texts), plan.sentence_size), copies=_COPIES)
-    expected = [Expected({"embedding": (len(types) * plan.sentence_size,)})] * len(texts)
-    size = bound(style, encodings, expected) + sum(map(json_bytes, texts)) + 3 * len(texts)
-    exchange.reserve_answer(style, size, _FEWER)
-    delivery = exchange.delivery(style, Work.of(encodings), size)
-    result = await exchange.run(encodings, [plan.want(one) for one in encodings])
-    vectors = [output.sentence for output in result.outputs if output.sentence is not None]
-    return await delivery.deliver(Item({}, {"embedding": np.stack(some)}) for some in (vectors,))
+    more_bytes = sum(map(json_bytes, texts)) + 3 * len(texts)
+    return await embed_together(
+        exchange, plans[0], encodings, _FEWER, more_bytes=more_bytes, types=len(types)
+    )
+
+
+def _precision(kind: CohereType) -> Precision:
+    return "float32" if kind in ("float", "base64") else cast(Precision, kind)
 
 
 def _vectors(item: Item, *, types: Sequence[CohereType], listed: bool) -> orjson.Fragment:
     """Write the vectors of all texts in each type, in pieces: writing holds the interpreter lock."""
-    vectors = item.arrays["embedding"]
+    vectors = vector(item)
     if listed:
         return orjson.Fragment(b"".join(array_text(vectors, None)))
     return orjson.Fragment(b"{" + b",".join(b"".join(_of_type(vectors, one)) for one in types) + b"}")
@@ -208,9 +163,9 @@ def _vectors(item: Item, *, types: Sequence[CohereType], listed: bool) -> orjson
 def _of_type(vectors: FloatArray, kind: CohereType) -> Iterator[bytes | memoryview]:
     yield b'"%s":' % kind.encode()
     if kind == "base64":
-        yield orjson.dumps([b64encode(vector.tobytes()).decode() for vector in vectors])
+        yield orjson.dumps([b64encode(one.tobytes()).decode() for one in vectors])
     else:
-        yield from array_text(quantize(vectors, _PRECISIONS[kind]), None)
+        yield from array_text(quantize(vectors, _precision(kind)), None)
 
 
 def _frame(

@@ -4,30 +4,21 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import orjson
-from pydantic import BaseModel, Field, PlainValidator, StrictBool, StrictStr, WithJsonSchema, model_validator
-from starlette.requests import Request
+from pydantic import BaseModel, Field, PlainValidator, StrictBool, WithJsonSchema, model_validator
 from starlette.responses import Response
 
 from model.tokenization.tokenizer import Truncation
-from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
-from service.protocols.fields import NonEmptyText, PositiveNumber, invalid
-from service.protocols.lenient import Fields
+from service.protocols.fields import NonEmptyText, PositiveNumber, text_list, text_of
+from service.protocols.lenient import Asked, agree
 from service.protocols.reranking import rank
-from service.replies.style import Format
 from service.tasks.rank import RankOptions
 from service.tasks.results import Item
 
 
 def _documents(value: object) -> list[str]:
     """Read texts, each of which may be an object with `text`."""
-    if not isinstance(value, list) or not value:
-        raise invalid("documents", "must be a list of at least one text")
-    texts: list[Any] = [one.get("text") if isinstance(one, dict) else one for one in value]
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise invalid(f"documents.{i}", 'must be a string, or an object with "text"')
-    return texts
+    return text_list([*map(text_of, value)] if isinstance(value, list) else value, "documents")
 
 
 _NAMES = {"texts": "documents", "return_texts": "return_documents"}
@@ -39,14 +30,12 @@ Documents = Annotated[
 ]
 
 
-class CohereRerankRequest(Fields):
+class CohereRerankRequest(Asked):
     """Documents to rank by how well they match a query. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "documents"
     example: ClassVar[str] = '{"query": "a question", "documents": ["a text"]}'
-    formats: ClassVar[tuple[Format, ...]] = ("json",)
 
-    model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
     query: NonEmptyText = Field(description="What the documents are ranked for.")
     documents: Documents = Field(description="Texts, or objects with `text`.")
     top_n: PositiveNumber | None = Field(None, description="Return the best k; all by default.")
@@ -56,11 +45,11 @@ class CohereRerankRequest(Fields):
     truncation: StrictBool | None = Field(
         None, description="Voyage's: `false` refuses documents longer than the model's limit."
     )
-    return_documents: StrictBool = Field(False, description="Return each document, too.")  # noqa: FBT003
+    return_documents: StrictBool = Field(default=False, description="Return each document, too.")
 
     @model_validator(mode="after")
     def _agree(self) -> "CohereRerankRequest":
-        self.check_twins("top_n", "top_k")
+        agree(self.sent("top_n", "top_k"))
         return self
 
     @property
@@ -91,14 +80,8 @@ class CohereRanking(BaseModel):
     meta: dict[str, Any] | None = None
 
 
-async def rerank(request: Request) -> Response:
+async def rerank(exchange: Exchange, body: CohereRerankRequest) -> Response:
     """Rank documents by how well they match a query, as native `/rerank` does."""
-    parsed = await read_request(request, CohereRerankRequest, counted="documents")
-    exchange = Exchange.open(request, parsed)
-    return await exchange.in_time(_rerank(exchange, parsed.body))
-
-
-async def _rerank(exchange: Exchange, body: CohereRerankRequest) -> Response:
     exchange.cutting = 'leave out "truncation": false'
     exchange.names = _NAMES if body.top_k is None else {**_NAMES, "top_n": "top_k"}
     exchange.value = partial(_document, voyage=body.voyage)

@@ -4,21 +4,19 @@ from collections.abc import Sequence
 from itertools import compress
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, Field, PlainValidator, StrictStr, ValidationInfo, WithJsonSchema
-from starlette.requests import Request
+from pydantic import BaseModel, Field, PlainValidator, ValidationInfo, WithJsonSchema
 from starlette.responses import Response
 
+from model.contract import Encoding
 from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Truncation
-from service.http.delivery import Work
-from service.http.request_body import read_request
 from service.protocols.decoding import check_counts, decode_ids
 from service.protocols.exchange import Exchange
-from service.protocols.fields import MAX_IDS, IdLists, NonEmptyText, id_lists, invalid
-from service.protocols.lenient import Fields
-from service.replies.answer_size import bound
-from service.replies.style import Format
-from service.tasks.results import Expected, Item
+from service.protocols.fields import IDS, MAX_IDS, Listed, NonEmptyText, id_lists, invalid
+from service.protocols.lenient import Asked
+from service.protocols.tokenizing import answer_tokens
+from service.settings import Settings
+from service.tasks.results import Item
 
 _META = {"api_version": {"version": "1"}}
 # With its punctuation: an id, and the quotes of a token.
@@ -28,20 +26,18 @@ _META_BYTES = 128
 _WHOLE = Truncation(allowed=False)
 
 
-class CohereTokenizeRequest(Fields):
+class CohereTokenizeRequest(Asked):
     """A text to tokenize. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "texts"
     example: ClassVar[str] = '{"text": "a text"}'
-    formats: ClassVar[tuple[Format, ...]] = ("json",)
 
-    model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
     text: NonEmptyText = Field(description="The text, of at least one character.")
 
     @property
-    def texts(self) -> Sequence[str]:
+    def texts(self) -> list[str]:
         """The only text."""
-        return (self.text,)
+        return [self.text]
 
 
 class CohereTokens(BaseModel):
@@ -52,26 +48,26 @@ class CohereTokens(BaseModel):
     meta: dict[str, Any]
 
 
-def _ids(value: object, info: ValidationInfo) -> IdLists:
+def _ids(value: object, info: ValidationInfo) -> Listed[Sequence[int]]:
     if not isinstance(value, list) or not value or isinstance(value[0], list):
         raise invalid("tokens", "must be a list of at least one token id")
     return id_lists(value, info)
 
 
-class CohereDetokenizeRequest(Fields):
+class CohereDetokenizeRequest(Asked):
     """Token ids to turn into text. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "tokens"
     example: ClassVar[str] = '{"tokens": [101, 102]}'
-    formats: ClassVar[tuple[Format, ...]] = ("json",)
     most_numbers: ClassVar[int] = MAX_IDS
 
-    model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
-    tokens: Annotated[
-        IdLists,
-        PlainValidator(_ids),
-        WithJsonSchema({"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}),
-    ] = Field(description="Token ids of the model.")
+    tokens: Annotated[Listed[Sequence[int]], PlainValidator(_ids), WithJsonSchema({**IDS, "minItems": 1})] = (
+        Field(description="Token ids of the model.")
+    )
+
+    def check(self, count: int, settings: Settings) -> None:
+        """Raise the problem of ids, of which `count` were sent, that are too many."""
+        check_counts(self.tokens, count, settings, self.listed)
 
 
 class CohereText(BaseModel):
@@ -81,42 +77,32 @@ class CohereText(BaseModel):
     meta: dict[str, Any]
 
 
-async def tokenize(request: Request) -> Response:
+async def tokenize(exchange: Exchange, body: CohereTokenizeRequest) -> Response:
     """Return the tokens of a text, without special ones."""
-    parsed = await read_request(request, CohereTokenizeRequest)
-    exchange = Exchange.open(request, parsed)
-    exchange.alone, exchange.cutting = True, ""
-    return await exchange.in_time(_tokenize(exchange, parsed.body))
-
-
-async def _tokenize(exchange: Exchange, body: CohereTokenizeRequest) -> Response:
+    exchange.alone, exchange.value, exchange.cutting = True, _write_tokens, ""
     (encoding,) = await exchange.tokenize(body.texts, _WHOLE, place=lambda _: "text", runs=False)
+    return await answer_tokens(exchange, [encoding], _bytes, _item, "send a shorter text")
+
+
+def _bytes(_: int, encoding: Encoding) -> int:
+    return _META_BYTES + _TOKEN_BYTES * len(encoding) + json_bytes("".join(encoding.tokens))
+
+
+def _item(_: int, encoding: Encoding) -> Item:
     kept = [not special for special in encoding.special]
-    exchange.value = _tokens
-    style = exchange.style()
-    expected = Expected(
-        column_bytes=_META_BYTES + _TOKEN_BYTES * len(encoding) + json_bytes("".join(encoding.tokens))
-    )
-    size = bound(style, [encoding], [expected])
-    exchange.reserve_answer(style, size, "send a shorter text")
     ids, names = [*compress(encoding.token_ids, kept)], [*compress(encoding.tokens, kept)]
-    item = Item({"tokens": ids, "token_strings": names}, {})
-    return await exchange.delivery(style, Work(1), size).deliver([item])
+    return Item({"tokens": ids, "token_strings": names}, {})
 
 
-async def detokenize(request: Request) -> Response:
+async def detokenize(exchange: Exchange, body: CohereDetokenizeRequest) -> Response:
     """Return the text of token ids, without special ones."""
-    parsed = await read_request(request, CohereDetokenizeRequest)
-    body = parsed.body
-    check_counts(body.tokens, parsed.count, request.app.state.service.settings, "tokens")
-    exchange = Exchange.open(request, parsed)
-    exchange.alone, exchange.value = True, _text
-    return await exchange.in_time(decode_ids(exchange, body.tokens, "tokens"))
+    exchange.alone, exchange.value = True, _write_text
+    return await decode_ids(exchange, body.tokens, body.listed)
 
 
-def _tokens(item: Item) -> dict[str, Any]:
+def _write_tokens(item: Item) -> dict[str, Any]:
     return {**item.columns, "meta": _META}
 
 
-def _text(item: Item) -> dict[str, Any]:
+def _write_text(item: Item) -> dict[str, Any]:
     return {"text": item.columns["text"], "meta": _META}

@@ -2,21 +2,30 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from pydantic import ValidationError
 from starlette.requests import Request
 
 from model.tokenization.tokenizer import Text
 from service.echo import cut
-from service.http.request_body import NO_CODING, SPLIT, parse_body, receive_body, too_large
+from service.http.request_body import (
+    NO_CODING,
+    SPLIT,
+    ParsedRequest,
+    parse_body,
+    receive_body,
+    too_large,
+)
+from service.http.request_context import context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING
-from service.problems import Problem, from_validation_error
+from service.problems import Problem
 from service.protocols.fields import MAX_IDS
+from service.protocols.lenient import checked
 from service.protocols.oip.errors import invalid
+from service.protocols.oip.models import find_engine
 from service.protocols.oip.schemas import InferenceParameters, InferenceRequest
-from service.protocols.oip.tensors import Ids, read_inputs, text_of
+from service.protocols.oip.tensors import OUTPUT, Ids, read_inputs, text_of
 from service.replies.decompression import (
     DECODINGS,
     DamagedError,
@@ -27,7 +36,6 @@ from service.replies.decompression import (
 from service.system.off_loop import off_loop
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
-OUTPUT = "embedding"
 CODINGS = ("gzip", "deflate")
 """Those that clients know, of requests and of responses."""
 # No body has a size with more digits.
@@ -53,8 +61,14 @@ class Inference:
     id: str | None = None
 
 
-async def read_inference(request: Request, model: str) -> Inference:
+async def read_inference(request: Request, _: type[InferenceRequest]) -> ParsedRequest[Any]:
     """Read a request to a model, of any Content-Type; raises Problem, or ClientDisconnect."""
+    engine = find_engine(request, request.path_params["model"], request.path_params.get("version"))
+    body = await _receive(request, engine.name)
+    return ParsedRequest(body, "json", "float32", len(body.inputs))
+
+
+async def _receive(request: Request, model: str) -> Inference:
     coding, length = _coding(request), _header_length(request)
     content = await receive_body(request)
     if coding is not None:
@@ -75,10 +89,7 @@ async def _read(request: Request, model: str, content: bytes, length: int) -> In
     """Read a body whose first `length` bytes are JSON."""
     state: ServiceState = request.app.state.service
     parsed = await parse_body(request, content[:length], MAX_IDS, _MAX_VALUES, _BYTES_OR_FEWER)
-    try:
-        body = InferenceRequest.model_validate(parsed.value)
-    except ValidationError as error:
-        raise from_validation_error(error, InferenceRequest) from None
+    body = checked(InferenceRequest, parsed.value)
     binary = _is_binary(body)
     octets = memoryview(content)[length:]
 

@@ -6,7 +6,11 @@ import orjson
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from service.problems import KINDS, Problem, error_response
+from service.problems import Problem, error_response
+from service.protocols.contract import ALL_BAD_REQUESTS
+
+STATUSES = {**ALL_BAD_REQUESTS, "unsupported-media-type": HTTPStatus.NOT_IMPLEMENTED}
+"""A body's coding that is not known has a 501."""
 
 
 class InferenceError(BaseModel):
@@ -20,15 +24,6 @@ def invalid(field: str, sentence: str) -> Problem:
     return Problem("invalid-request", sentence, members={"field": field})
 
 
-def error_status(kind: str) -> HTTPStatus:
-    """Return the status of a kind of problem: 400 for all that is wrong in a body, 501 for its coding."""
-    status = KINDS[kind][0]
-    if status == HTTPStatus.UNPROCESSABLE_ENTITY or kind == "too-many-inputs":
-        return HTTPStatus.BAD_REQUEST
-    return HTTPStatus.NOT_IMPLEMENTED if kind == "unsupported-media-type" else status
-
-
-def render_error(problem: Problem, _instance: str, _request_id: str) -> Response:
+def write_error(problem: Problem, status: HTTPStatus, _request_id: str) -> Response:
     """Build the response for a problem."""
-    body = orjson.dumps({"error": problem.sentence})
-    return error_response(body, error_status(problem.kind), problem.headers)
+    return error_response(orjson.dumps({"error": problem.sentence}), status, problem.headers)

@@ -1,55 +1,44 @@
 """What the server and its models are, and whether they are ready."""
 
-from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from service.echo import cut
 from service.engine.engine import Engine
-from service.http.dispatch import no_route, wrong_method
+from service.http.error_responses import no_route
 from service.http.request_body import parse_body, receive_body
 from service.lifecycle import VERSION as SERVER_VERSION
 from service.lifecycle import ServiceState
-from service.problems import Problem, from_validation_error
-from service.protocols.json_response import JSON, json_response
-from service.protocols.oip.body import OUTPUT
-from service.protocols.oip.schemas import (
-    Index,
-    IndexedModel,
-    IndexRequest,
-    ModelMetadata,
-    ModelNames,
-    ModelReady,
-    ServerMetadata,
-    Tensor,
-)
-from service.protocols.oip.tensors import INPUTS
+from service.problems import Problem
+from service.protocols.json_response import json_response
+from service.protocols.lenient import checked
+from service.protocols.oip.schemas import IndexRequest
+from service.protocols.oip.tensors import INPUTS, OUTPUT
 
 VERSION = "1"
 """The version of every model: one of each is served."""
 _EXTENSIONS = ["binary_tensor_data", "model_repository"]
-_LIVE, _READY = b'{"live":true}', b'{"ready":true}'
 
 
 async def live(_: Request) -> Response:
     """Return 200 as long as the process responds."""
-    return Response(_LIVE, media_type=JSON)
+    return json_response({"live": True})
 
 
 async def ready(request: Request) -> Response:
     """Return 200 only if every model is loaded and warmed up, and its worker alive."""
     request.app.state.service.check_ready()
-    return Response(_READY, media_type=JSON)
+    return json_response({"ready": True})
 
 
 async def server(_: Request) -> Response:
     """Describe the server."""
-    return json_response(ServerMetadata(name="headlight", version=SERVER_VERSION, extensions=_EXTENSIONS))
+    return json_response({"name": "headlight", "version": SERVER_VERSION, "extensions": _EXTENSIONS})
 
 
 async def models(request: Request) -> Response:
     """List the names of the served models."""
-    return json_response(ModelNames(models=list(_engines(request))))
+    return json_response({"models": _names(request)})
 
 
 async def index(request: Request) -> Response:
@@ -59,22 +48,31 @@ async def index(request: Request) -> Response:
     """
     content = await receive_body(request, queued=False)
     if content:
-        parsed = await parse_body(request, content, 0)
-        try:
-            IndexRequest.model_validate(parsed.value)
-        except ValidationError as error:
-            raise from_validation_error(error, IndexRequest) from None
-    return json_response(Index([IndexedModel(name=name, version=VERSION) for name in _engines(request)]))
+        checked(IndexRequest, (await parse_body(request, content, 0)).value)
+    state = {"version": VERSION, "state": "READY", "reason": ""}
+    return json_response([{"name": name, **state} for name in _names(request)])
 
 
 async def model_ready(request: Request) -> Response:
     """Return 200 only if the model, or the version of it, is ready."""
-    return json_response(ModelReady(name=_asked_engine(request).name, ready=True))
+    return json_response({"name": _asked_engine(request).name, "ready": True})
 
 
 async def model_metadata(request: Request) -> Response:
     """Describe a model, whose name may have slashes, or a version of it."""
-    return json_response(_describe(_asked_engine(request)))
+    engine = _asked_engine(request)
+    output = {"name": OUTPUT, "datatype": "FP32", "shape": [-1, engine.info.sentence_size]}
+    return json_response(
+        {
+            "name": engine.name,
+            "versions": [VERSION],
+            "platform": f"headlight_{engine.info.backend}",
+            "inputs": [
+                {"name": name, "datatype": one.datatype, "shape": one.shape} for name, one in INPUTS.items()
+            ],
+            "outputs": [output],
+        }
+    )
 
 
 async def not_served(request: Request) -> Response:
@@ -89,12 +87,6 @@ async def not_served(request: Request) -> Response:
 async def unknown(request: Request) -> Response:
     """Refuse every other path under `/v2`."""
     raise no_route(request)
-
-
-async def wrong_method_of_model(request: Request) -> Response:
-    """Refuse another method than that of a served model; what is none is not found, whatever the method."""
-    request.app.state.service.engine(request.path_params["model"])
-    raise wrong_method(request)
 
 
 def _asked_engine(request: Request) -> Engine:
@@ -116,17 +108,7 @@ def find_engine(request: Request, model: str, version: str | None = None) -> Eng
     return engine
 
 
-def _engines(request: Request) -> dict[str, Engine]:
+def _names(request: Request) -> list[str]:
     state: ServiceState = request.app.state.service
     state.check_ready()
-    return dict(state.engines)
-
-
-def _describe(engine: Engine) -> ModelMetadata:
-    return ModelMetadata(
-        name=engine.name,
-        versions=[VERSION],
-        platform=f"headlight_{engine.info.backend}",
-        inputs=list(INPUTS.values()),
-        outputs=[Tensor(name=OUTPUT, datatype="FP32", shape=[-1, engine.info.sentence_size])],
-    )
+    return list(state.engines)

@@ -1,40 +1,14 @@
 """The routes of the Open Inference Protocol. Of two that match one path, the first one is meant."""
 
-from service.endpoints import Contract
+from service.protocols.contract import READS, Contract
 from service.protocols.oip import models
-from service.protocols.oip.body import HEADER_LENGTH
-from service.protocols.oip.errors import InferenceError, error_status, render_error
+from service.protocols.oip.body import HEADER_LENGTH, read_inference
+from service.protocols.oip.errors import STATUSES, InferenceError, write_error
 from service.protocols.oip.infer import infer
-from service.protocols.oip.schemas import (
-    Index,
-    InferenceRequest,
-    InferenceResponse,
-    Live,
-    ModelMetadata,
-    ModelNames,
-    ModelReady,
-    Ready,
-    ServerMetadata,
-)
+from service.protocols.oip.schemas import InferenceRequest, InferenceResponse
 
 _MODEL = "/v2/models/{model:path}"
 _VERSION = f"{_MODEL}/versions/{{version}}"
-_EXAMPLES = {
-    "texts": {
-        "summary": "The vectors of texts",
-        "value": {
-            "inputs": [
-                {
-                    "name": "text",
-                    "datatype": "BYTES",
-                    "shape": [2],
-                    "data": ["A man is eating.", "A dog slept."],
-                }
-            ],
-            "parameters": {"dimensions": 64},
-        },
-    }
-}
 _HEADER = {
     "name": HEADER_LENGTH,
     "in": "header",
@@ -48,7 +22,7 @@ _OCTETS = (
 )
 
 
-_OIP = Contract("oip", render_error, InferenceError, error_status)
+_OIP = Contract("oip", InferenceError, write_error, STATUSES, read_inference)
 _NOT_SERVED = (
     f"{_MODEL}/config",
     f"{_MODEL}/stats",
@@ -64,31 +38,24 @@ _NOT_SERVED = (
 )
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _LISTS = ("unauthorized", "not-ready")
-_READS = ("malformed-json", "invalid-request", "body-too-large", "request-timeout", "overloaded")
 _FINDS = (*_LISTS, "model-not-found")
+_UNKNOWN = ("unauthorized", "not-found")
 
 ENDPOINTS = (
-    _OIP.operation("/v2", models.server, "The server", "unauthorized", response=ServerMetadata),
-    _OIP.operation("/v2/health/live", models.live, "Is the process alive? As /livez.", response=Live),
-    _OIP.operation(
-        "/v2/health/ready", models.ready, "Is the service ready? As /readyz.", "not-ready", response=Ready
-    ),
-    _OIP.operation(
-        "/v2/models", models.models, "The names of the served models", *_LISTS, response=ModelNames
-    ),
+    _OIP.operation("/v2", models.server, "The server", "unauthorized"),
+    _OIP.operation("/v2/health/live", models.live, "Is the process alive? As /livez."),
+    _OIP.operation("/v2/health/ready", models.ready, "Is the service ready? As /readyz.", "not-ready"),
+    _OIP.operation("/v2/models", models.models, "The names of the served models", *_LISTS),
     _OIP.operation(
         "/v2/repository/index",
         models.index,
         "The served models and their state",
         *_LISTS,
-        *_READS,
+        *READS,
         methods=("POST",),
-        response=Index,
     ),
     *(
-        _OIP.operation(
-            path, models.not_served, None, "unauthorized", "not-found", methods=("GET", "POST"), route="/v2"
-        )
+        _OIP.operation(path, models.not_served, None, *_UNKNOWN, methods=("GET", "POST"), route="/v2")
         for path in _NOT_SERVED
     ),
     *(
@@ -98,36 +65,21 @@ ENDPOINTS = (
             "Vectors of texts",
             InferenceRequest,
             InferenceResponse,
-            _EXAMPLES,
             route="/v2/models/infer",
             headers=(_HEADER,),
             octets=_OCTETS,
         )
         for path in (_VERSION, _MODEL)
     ),
-    _OIP.operation(
-        f"{_VERSION}/ready",
-        models.model_ready,
-        "Is this version of a model ready?",
-        *_FINDS,
-        response=ModelReady,
-    ),
-    _OIP.operation(f"{_MODEL}/ready", models.model_ready, "Is a model ready?", *_FINDS, response=ModelReady),
-    _OIP.operation(_VERSION, models.model_metadata, "A version of a model", *_FINDS, response=ModelMetadata),
-    _OIP.operation(
-        _MODEL,
-        models.model_metadata,
-        "A model: its inputs and outputs",
-        *_FINDS,
-        other_methods=models.wrong_method_of_model,
-        response=ModelMetadata,
-    ),
+    _OIP.operation(f"{_VERSION}/ready", models.model_ready, "Is this version of a model ready?", *_FINDS),
+    _OIP.operation(f"{_MODEL}/ready", models.model_ready, "Is a model ready?", *_FINDS),
+    _OIP.operation(_VERSION, models.model_metadata, "A version of a model", *_FINDS),
+    _OIP.operation(_MODEL, models.model_metadata, "A model: its inputs and outputs", *_FINDS),
     _OIP.operation(
         "/v2/{call:path}",
         models.unknown,
         None,
-        "unauthorized",
-        "not-found",
+        *_UNKNOWN,
         "model-not-found",
         methods=_METHODS,
         route="/v2",

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, RootModel, StrictBool, StrictInt, StrictStr
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 from pydantic_core import PydanticCustomError
 
 from service.protocols.fields import PositiveNumber, at_most
@@ -31,10 +31,7 @@ class TensorParameters(Fields):
     binary_data_size: Length | None = Field(
         None, description="The bytes of this input after the JSON, instead of `data`."
     )
-    binary_data: StrictBool = Field(
-        False,  # noqa: FBT003
-        description="Return this output as bytes after the JSON.",
-    )
+    binary_data: StrictBool = Field(default=False, description="Return this output as bytes after the JSON.")
     shared_memory_region: Any = Field(None, description="Not supported.")
     classification: Any = Field(None, description="Not supported.")
 
@@ -66,16 +63,14 @@ class InferenceParameters(Fields):
         None, description="Scale each vector to unit L2 norm, or not; by default as the model does."
     )
     truncate: StrictBool = Field(
-        True,  # noqa: FBT003
-        description="Cut texts that are longer than the model's limit; `false` refuses them.",
+        default=True, description="Cut texts that are longer than the model's limit; `false` refuses them."
     )
     dimensions: PositiveNumber | None = Field(None, description="Keep the first k components, renormalized.")
     prompt_name: StrictStr | None = Field(
         None, description="One of the model's prompts; its default prompt by default."
     )
     binary_data_output: StrictBool = Field(
-        False,  # noqa: FBT003
-        description="Return the outputs as bytes after the JSON, if `outputs` names none.",
+        default=False, description="Return the outputs as bytes after the JSON, if `outputs` names none."
     )
 
 
@@ -84,10 +79,7 @@ class IndexRequest(Fields):
 
     example: ClassVar[str] = '{"ready": true}'
 
-    ready: StrictBool = Field(
-        False,  # noqa: FBT003
-        description="List only models that are ready, which all are.",
-    )
+    ready: StrictBool = Field(default=False, description="List only models that are ready, which all are.")
 
 
 class InferenceRequest(Fields):
@@ -132,67 +124,3 @@ class InferenceResponse(BaseModel):
         None, description="`truncated_inputs`, how many texts were cut, if any were."
     )
     outputs: list[OutputTensor]
-
-
-class Tensor(BaseModel):
-    """A tensor that a model takes or returns; -1 stands for any length."""
-
-    name: str
-    datatype: str
-    shape: list[int]
-
-
-class ServerMetadata(BaseModel):
-    """The server."""
-
-    name: str
-    version: str
-    extensions: list[str]
-
-
-class ModelMetadata(BaseModel):
-    """A model."""
-
-    name: str
-    versions: list[str]
-    platform: str
-    inputs: list[Tensor]
-    outputs: list[Tensor]
-
-
-class ModelNames(BaseModel):
-    """The served models."""
-
-    models: list[str]
-
-
-class IndexedModel(BaseModel):
-    """A model of the repository."""
-
-    name: str
-    version: str
-    state: Literal["READY"] = "READY"
-    reason: str = ""
-
-
-class Index(RootModel[list[IndexedModel]]):
-    """The models of the repository."""
-
-
-class Live(BaseModel):
-    """Whether the process responds."""
-
-    live: bool
-
-
-class Ready(BaseModel):
-    """Whether all models are ready."""
-
-    ready: bool
-
-
-class ModelReady(BaseModel):
-    """Whether a model is ready."""
-
-    name: str
-    ready: bool

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +13,24 @@ from model.tokenization.tokenizer import Text
 from service.http.request_body import check_count
 from service.protocols.fields import MAX_IDS, first_other
 from service.protocols.oip.errors import invalid
-from service.protocols.oip.schemas import InputTensor, Tensor
+from service.protocols.oip.schemas import InputTensor
 from service.settings import Settings
 
+OUTPUT = "embedding"
+
+
+class Known(NamedTuple):
+    """An input that a request may send; -1 stands for any length."""
+
+    datatype: str
+    shape: list[int]
+
+
 INPUTS = {
-    "text": Tensor(name="text", datatype="BYTES", shape=[-1]),
-    "text_pair": Tensor(name="text_pair", datatype="BYTES", shape=[-1]),
-    "input_ids": Tensor(name="input_ids", datatype="INT64", shape=[-1, -1]),
-    "attention_mask": Tensor(name="attention_mask", datatype="INT64", shape=[-1, -1]),
+    "text": Known("BYTES", [-1]),
+    "text_pair": Known("BYTES", [-1]),
+    "input_ids": Known("INT64", [-1, -1]),
+    "attention_mask": Known("INT64", [-1, -1]),
 }
 """What a request may send; which of them, `_COMBINATIONS` says."""
 

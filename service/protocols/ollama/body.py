@@ -1,46 +1,78 @@
 """Reads request bodies, of any Content-Type, as the original does; and the model that one names."""
 
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import Field, PrivateAttr
 from starlette.requests import Request
 
 from service.echo import cut
 from service.engine.engine import Engine
-from service.http.negotiation import negotiate
-from service.http.request_body import NO_CODING, ParsedRequest, parse_body, read_request, receive_body
-from service.http.request_context import RequestContext
+from service.http.request_body import NO_CODING, ParsedRequest, parse_body, receive_body
+from service.http.request_context import context_of
 from service.lifecycle import ServiceState
-from service.problems import Problem, from_validation_error
+from service.problems import Problem
+from service.protocols.fields import NonEmptyText, WholeNumber
+from service.protocols.lenient import Asked, Fields, FieldsT, checked, read_asked
 from service.protocols.ollama.errors import NO_BODY
 from service.replies.style import Format
 
-SchemaT = TypeVar("SchemaT", bound=BaseModel)
+# The original raises a lower `num_ctx` to this.
+_LEAST_TOKENS = 4
 
 _FORMATS: tuple[Format, ...] = ("json",)
 LATEST = ":latest"
 """The tag of a name that has no other; here it means nothing."""
 
 
-async def read_inference(
-    request: Request, schema: type[SchemaT], counted: str = ""
-) -> ParsedRequest[SchemaT]:
+class OllamaOptions(Fields):
+    """Options of the model; all others have no effect."""
+
+    num_ctx: WholeNumber | None = Field(None, description="At most this many tokens of a text are read.")
+
+
+class EmbeddingRequest(Asked):
+    """What requests for vectors have in common. Unknown fields are ignored."""
+
+    listed: ClassVar[str] = "texts"
+
+    model: NonEmptyText = Field(description="One of the served models; `:latest` after its name is ignored.")
+    options: OllamaOptions | None = Field(None, description="`num_ctx` lowers the limit of tokens of a text.")
+    keep_alive: Any = Field(None, description="Has no effect: the served models stay loaded.")
+
+    _asked: str = PrivateAttr("")
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The limit of tokens that the request sets, if it is one."""
+        limit = None if self.options is None else self.options.num_ctx
+        return None if limit is None else max(limit, _LEAST_TOKENS)
+
+    @property
+    def asked(self) -> str:
+        """The name of the model as it was asked for."""
+        return self._asked
+
+    def find_engine(self, state: ServiceState) -> None:
+        """Replace the name by that of a model; raises the 404."""
+        self._asked, self.model = self.model, find_engine(state, self.model).name
+
+
+RequestT = TypeVar("RequestT", bound=EmbeddingRequest)
+
+
+async def read_inference(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:
     """Read a request that a model will answer; raises Problem, or ClientDisconnect."""
     content = await _receive(request, queued=True)
-    context: RequestContext = request.state.context
-    context.body = await parse_body(request, content, 0)
-    context.form = negotiate(request, _FORMATS)
-    return await read_request(request, schema, counted)
+    context_of(request.scope).body = await parse_body(request, content, 0)
+    parsed = await read_asked(request, schema)
+    parsed.body.find_engine(request.app.state.service)
+    return parsed
 
 
-async def read_operation(request: Request, schema: type[SchemaT]) -> SchemaT:
+async def read_operation(request: Request, schema: type[FieldsT]) -> FieldsT:
     """Read a request that needs no model to run; raises as `read_inference` does."""
     content = await _receive(request, queued=False)
-    parsed = await parse_body(request, content, 0)
-    try:
-        return schema.model_validate(parsed.value)
-    except ValidationError as error:
-        raise from_validation_error(error, schema) from None
+    return checked(schema, (await parse_body(request, content, 0)).value)
 
 
 async def _receive(request: Request, *, queued: bool) -> bytes:

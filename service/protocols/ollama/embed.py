@@ -1,64 +1,34 @@
 """`/api/embed` and the older `/api/embeddings`: vectors of texts, and of one text."""
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import orjson
 from pydantic import BaseModel, Field, StrictBool, StrictStr, WithJsonSchema
-from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding
 from model.errors import InputTooLong
 from model.tokenization.tokenizer import Truncation
-from service.http.request_body import ParsedRequest, check_count
 from service.problems import Problem
-from service.protocols.exchange import Exchange
-from service.protocols.fields import NonEmptyText, WholeNumber, first_other
-from service.protocols.json_response import JSON, json_response
-from service.protocols.lenient import Fields
-from service.protocols.ollama.body import find_engine, read_inference
+from service.protocols.contract import elapsed_s
+from service.protocols.embedding import embed, vector
+from service.protocols.exchange import Exchange, check_count
+from service.protocols.fields import WholeNumber, first_other
+from service.protocols.json_response import JSON
+from service.protocols.ollama.body import EmbeddingRequest
 from service.protocols.ollama.errors import WRONG_INPUT
-from service.replies.style import Format
+from service.settings import Settings
 from service.tasks.embed import EmbedOptions, plan_encode
 from service.tasks.prompts import choose_prompt
-from service.tasks.results import Expected, Item
-from service.tasks.tokens import shorten
-from service.tasks.view import View
 
 _FEWER = "send fewer texts, or ask for fewer `dimensions`"
-# The original raises a lower `num_ctx` to this.
-_LEAST_TOKENS = 4
 
 _TEXT = {"type": "string"}
 Input = Annotated[
     Any, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT}, {"type": "null"}]})
 ]
-
-
-class OllamaOptions(Fields):
-    """Options of the model; all others have no effect."""
-
-    num_ctx: WholeNumber | None = Field(None, description="At most this many tokens of a text are read.")
-
-
-class EmbeddingRequest(Fields):
-    """What requests for vectors have in common. Unknown fields are ignored."""
-
-    listed: ClassVar[str] = "texts"
-    formats: ClassVar[tuple[Format, ...]] = ("json",)
-
-    model: NonEmptyText = Field(description="One of the served models; `:latest` after its name is ignored.")
-    options: OllamaOptions | None = Field(None, description="`num_ctx` lowers the limit of tokens of a text.")
-    keep_alive: Any = Field(None, description="Has no effect: the served models stay loaded.")
-
-    @property
-    def most_tokens(self) -> int | None:
-        """The limit of tokens that the request sets, if it is one."""
-        limit = None if self.options is None else self.options.num_ctx
-        return None if limit is None else max(limit, _LEAST_TOKENS)
 
 
 class OllamaEmbedRequest(EmbeddingRequest):
@@ -69,7 +39,7 @@ class OllamaEmbedRequest(EmbeddingRequest):
 
     input: Input = Field(None, description='A text, or a list of texts. There is no vector of a lone `""`.')
     truncate: StrictBool = Field(
-        True,  # noqa: FBT003
+        default=True,
         description="Whether texts longer than the model's limit are cut at their end, or refused.",
     )
     dimensions: WholeNumber | None = Field(
@@ -78,13 +48,17 @@ class OllamaEmbedRequest(EmbeddingRequest):
 
     @property
     def texts(self) -> Sequence[str]:
-        """The texts; raises the 400 for an input that is none."""
+        """The texts."""
         if self.input is None or self.input == "":
             return ()
-        texts = [self.input] if isinstance(self.input, str) else self.input
-        if not isinstance(texts, list) or first_other(texts, str) is not None:
-            raise Problem("invalid-request", WRONG_INPUT, members={"field": "input"})
+        texts: Sequence[str] = [self.input] if isinstance(self.input, str) else self.input
         return texts
+
+    def check(self, count: int, settings: Settings) -> None:
+        """Raise the problem of texts, of which `count` were sent, that are too many, or of another input."""
+        check_count(count, settings, "input")
+        if not isinstance(self.texts, Sequence) or first_other([*self.texts], str) is not None:
+            raise Problem("invalid-request", WRONG_INPUT, members={"field": "input"})
 
 
 class OllamaEmbeddingsRequest(EmbeddingRequest):
@@ -117,88 +91,44 @@ class OllamaVector(BaseModel):
     embedding: list[float]
 
 
-async def embed(request: Request) -> Response:
+async def embed_texts(exchange: Exchange, body: OllamaEmbedRequest) -> Response:
     """Return the vector of each text, of unit length."""
-    start = time.perf_counter_ns()
-    parsed = await read_inference(request, OllamaEmbedRequest)
-    body, asked, texts = parsed.body, parsed.body.model, parsed.body.texts
-    check_count(parsed.count, request.app.state.service.settings, "input")
-    exchange = _open(request, parsed)
-    exchange.frame = partial(_frame, asked, start)
-    if not texts:
-        return Response(b"[]".join(exchange.frame(0)), media_type=JSON)
+    exchange.frame = partial(_frame, exchange, body.asked)
     size = exchange.engine.info.sentence_size
     dimensions = body.dimensions if body.dimensions and 0 < body.dimensions < size else None
     options = EmbedOptions(normalize=True, dimensions=dimensions)
     truncation = Truncation(allowed=body.truncate, side="right")
     place = ("input.{}" if isinstance(body.input, list) else "input").format
-    return await exchange.in_time(_embed(exchange, texts, options, truncation, place))
+    return await _embed(exchange, body, options, truncation, place)
 
 
-async def embeddings(request: Request) -> Response:
+async def embed_text(exchange: Exchange, body: OllamaEmbeddingsRequest) -> Response:
     """Return the vector of a text, which is not normalized."""
-    parsed = await read_inference(request, OllamaEmbeddingsRequest)
-    texts, exchange = parsed.body.texts, _open(request, parsed)
-    if not texts:
-        return json_response(OllamaVector(embedding=[]))
     exchange.alone, exchange.frame = True, _frame_one
     options, truncation = EmbedOptions(normalize=False), Truncation(side="right")
-    return await exchange.in_time(_embed(exchange, texts, options, truncation, "prompt".format))
-
-
-def _open(request: Request, parsed: ParsedRequest[Any]) -> Exchange:
-    body: EmbeddingRequest = parsed.body
-    body.model = find_engine(request.app.state.service, body.model).name
-    exchange = Exchange.open(request, parsed)
-    exchange.cutting = ""
-    return exchange
+    return await _embed(exchange, body, options, truncation, "prompt".format)
 
 
 async def _embed(
     exchange: Exchange,
-    texts: Sequence[str],
+    body: OllamaEmbedRequest | OllamaEmbeddingsRequest,
     options: EmbedOptions,
     truncation: Truncation,
     place: Callable[[int], str],
 ) -> Response:
+    if not body.texts and exchange.frame is not None:
+        return Response(b"[]".join(exchange.frame(0)), media_type=JSON)
+    exchange.most_tokens, exchange.cutting, exchange.value = body.most_tokens, "", vector
     info = exchange.engine.info
     plan = plan_encode(options, info, info.default_task)
-    encodings = await exchange.tokenize(texts, truncation, choose_prompt(info), place)
-    limit = exchange.parsed.body.most_tokens
-    if limit is not None:
-        encodings = await _shorten(exchange, encodings, limit, truncation, place)
-    exchange.value = _embedding
-    style = exchange.style()
-    return await exchange.answer(
-        style, encodings, lambda _, one: View(plan.want(one), {}, Expected(plan.shapes(one))), _FEWER
-    )
+    encodings = await exchange.tokenize(body.texts, truncation, choose_prompt(info), place)
+    return await embed(exchange, plan, encodings, _FEWER)
 
 
-async def _shorten(
-    exchange: Exchange,
-    encodings: Sequence[Encoding],
-    limit: int,
-    truncation: Truncation,
-    place: Callable[[int], str],
-) -> list[Encoding]:
-    """Cut texts to a limit that may be below the model's; raises InputTooLong if they must not be cut."""
-    for index, encoding in enumerate(encodings):
-        if len(encoding) > limit and not truncation.allowed:
-            raise InputTooLong(field=place(index), actual=len(encoding), limit=limit, advice="")
-    tokens = sum(map(len, encodings))
-    shorter = await exchange.off_loop(lambda: [shorten(one, limit) for one in encodings], tokens)
-    exchange.context.record.tokens = sum(map(len, shorter))
-    return shorter
-
-
-def _embedding(item: Item) -> Any:
-    return item.arrays["embedding"]
-
-
-def _frame(asked: str, start: int, tokens: int) -> tuple[bytes, bytes]:
-    """Write what stands around the vectors: the name as `asked`, and the nanoseconds since `start`."""
+def _frame(exchange: Exchange, asked: str, tokens: int) -> tuple[bytes, bytes]:
+    """Write what stands around the vectors: the name as `asked`, and the time that they took."""
     rest = {
-        "total_duration": time.perf_counter_ns() - start,
+        "total_duration": int(1e9 * elapsed_s(exchange)),
         "load_duration": 0,
         "prompt_eval_count": tokens,
     }

@@ -7,10 +7,13 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from service.echo import cut
-from service.problems import KINDS, Problem, SlowInput, error_response
+from service.problems import Problem, SlowInput, error_response
+from service.protocols.contract import ALL_BAD_REQUESTS
 
 NO_BODY = "missing request body"
 WRONG_INPUT = "invalid input type"
+STATUSES = {**ALL_BAD_REQUESTS, "overloaded": HTTPStatus.SERVICE_UNAVAILABLE}
+"""A full queue has a 503."""
 _TOO_LONG = "the input length exceeds the context length"
 
 
@@ -20,18 +23,9 @@ class OllamaError(BaseModel):
     error: str = Field(description="A sentence that says what is wrong.")
 
 
-def error_status(kind: str) -> HTTPStatus:
-    """Return the status of a kind of problem: 400 for all that is wrong in a body, 503 for a full queue."""
-    status = KINDS[kind][0]
-    if status == HTTPStatus.UNPROCESSABLE_ENTITY or kind == "too-many-inputs":
-        return HTTPStatus.BAD_REQUEST
-    return HTTPStatus.SERVICE_UNAVAILABLE if kind == "overloaded" else status
-
-
-def render_error(problem: Problem, _instance: str, _request_id: str) -> Response:
+def write_error(problem: Problem, status: HTTPStatus, _request_id: str) -> Response:
     """Build the response for a problem."""
-    body = orjson.dumps({"error": _sentence(problem)})
-    return error_response(body, error_status(problem.kind), problem.headers)
+    return error_response(orjson.dumps({"error": _sentence(problem)}), status, problem.headers)
 
 
 def _sentence(problem: Problem) -> str:

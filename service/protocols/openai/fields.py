@@ -1,6 +1,5 @@
 """The fields of `/v1/embeddings`: OpenAI's, Jina's and Voyage's, which do not contradict each other."""
 
-from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
@@ -14,12 +13,17 @@ from pydantic import (
     model_validator,
 )
 
-from service.protocols.fields import MAX_IDS, PositiveNumber, invalid
-from service.protocols.lenient import Fields, contradiction
-from service.protocols.texts_or_ids import TEXTS_OR_IDS, Listed, TextOrIds, texts_or_ids
-from service.replies.style import Format
+from model.tokenization.tokenizer import Truncation
+from service.protocols.decoding import check_counts
+from service.protocols.exchange import SEVERAL
+from service.protocols.fields import MAX_IDS, Listed, PositiveNumber, invalid, text_of
+from service.protocols.lenient import Asked, agree
+from service.protocols.texts_or_ids import TEXTS_OR_IDS, TextOrIds, texts_or_ids
+from service.settings import Settings
+from service.tasks.embed import EmbedOptions
 from service.tasks.precision import Precision
 
+_JOIN = "join some of them, or send the text to /encode with `chunks`"
 Encoding = Literal["float", "base64"]
 Numbers = Literal["float", "int8", "uint8", "binary", "ubinary"]
 
@@ -27,9 +31,9 @@ Numbers = Literal["float", "int8", "uint8", "binary", "ubinary"]
 def _input(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
     """Read a text, the ids of one, or a list of either, where a text may be an object, as Jina's are."""
     if isinstance(value, list):
-        value = list(map(_text_of, value)) if dict in set(map(type, value)) else value
+        value = list(map(text_of, value)) if dict in set(map(type, value)) else value
     else:
-        value = _text_of(value)
+        value = text_of(value)
     if value == []:
         raise invalid("input", "must not be empty")
     listed = texts_or_ids(value, info)
@@ -39,21 +43,14 @@ def _input(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
     return listed
 
 
-def _text_of(one: object) -> object:
-    """Return the text of an object; what else it has in `text`, such as ids, is no input of its own."""
-    return one["text"] if isinstance(one, dict) and isinstance(one.get("text"), str) else one
-
-
 def _only(value: object, info: ValidationInfo) -> object:
     """Read a type, also from a list of one."""
-    if not isinstance(value, list):
-        return value
-    if not value:
+    if value == []:
         raise invalid(str(info.field_name), "is an empty list: send one type")
-    if len(value) > 1:
+    if isinstance(value, list) and len(value) > 1:
         detail = f"has {len(value)} types and the limit is 1: send a request for each type"
         raise invalid(str(info.field_name), detail)
-    return value[0]
+    return value[0] if isinstance(value, list) else value
 
 
 _Type = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
@@ -64,15 +61,13 @@ _TYPES = ("output_dtype", "embedding_type", "encoding_type")
 _JINA_TYPE = "Jina's name of `output_dtype` and of `encoding_format` `base64`."
 
 
-class EmbeddingsRequest(Fields):
+class EmbeddingsRequest(Asked):
     """Texts, or token ids, to encode as one vector each. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "input"
     example: ClassVar[str] = '{"input": "a text"}'
-    formats: ClassVar[tuple[Format, ...]] = ("json",)
     most_numbers: ClassVar[int] = MAX_IDS
 
-    model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
     input: Input = Field(
         description="A text, the token ids of one, or a list of either. Ids run as they are, special ones "
         "included."
@@ -85,7 +80,7 @@ class EmbeddingsRequest(Fields):
     output_dtype: Numbers = Field("float", description="As `precision` of `/encode`.")
     embedding_type: OneType | None = Field(None, description=_JINA_TYPE)
     encoding_type: OneType | None = Field(None, description=_JINA_TYPE)
-    normalized: StrictBool = Field(True, description="Scale each vector to unit L2 norm.")  # noqa: FBT003
+    normalized: StrictBool = Field(default=True, description="Scale each vector to unit L2 norm.")
     truncate: StrictBool | None = Field(
         None,
         description="Truncate texts longer than the model's limit, the default; `false` refuses them. The "
@@ -93,14 +88,9 @@ class EmbeddingsRequest(Fields):
     )
     truncation: StrictBool | None = Field(None, description="Voyage's name of `truncate`.")
     late_chunking: StrictBool = Field(
-        False,  # noqa: FBT003
+        default=False,
         description="The texts are parts of one, which runs as a whole; each part's vector is the mean of "
         "its tokens.",
-    )
-    return_multivector: StrictBool = Field(
-        False,  # noqa: FBT003
-        description="Jina's: of each text a list of vectors, those of its tokens, from a model of late "
-        "interaction. `input_type` or `task` says if texts are queries; by default they are documents.",
     )
     input_type: StrictStr | None = Field(
         None, description="What the texts are for, such as `query` or `document`: chooses the model's prompt."
@@ -111,43 +101,25 @@ class EmbeddingsRequest(Fields):
     prompt_name: StrictStr | None = Field(None, description="One of the model's prompts.")
 
     @model_validator(mode="after")
-    def _without_effect(self) -> "EmbeddingsRequest":
-        """Refuse what vectors of tokens, which are of one size, unit norm and type, do not have."""
-        if self.return_multivector:
-            kind = "base64" if self.base64 else self.precision
-            refused = {
-                "late_chunking": self.late_chunking,
-                "dimensions": self.dimensions is not None,
-                "output_dimension": self.output_dimension is not None,
-                f'"{kind}"': kind != "float32",
-                '"normalized": false': not self.normalized,
-            }
-            for what, sent in refused.items():
-                if sent:
-                    raise invalid("return_multivector", f"cannot be combined with {what}: leave one out")
-        return self
-
-    @model_validator(mode="after")
     def _agree(self) -> "EmbeddingsRequest":
-        self.check_twins("dimensions", "output_dimension")
-        self.check_twins("truncate", "truncation")
+        agree(self.sent("dimensions", "output_dimension"))
+        agree(self.sent("truncate", "truncation"))
         # `base64` is no type of numbers: it may stand beside one, but not beside the other form.
-        names = [name for name in _TYPES if name in self.model_fields_set]
-        kinds = {name: getattr(self, name) for name in names}
-        numbers = {name: kind for name, kind in kinds.items() if kind != "base64"}
-        coded = {name: kind for name, kind in kinds.items() if kind == "base64"}
-        if "encoding_format" in self.model_fields_set and self.encoding_format == "float":
-            coded = {"encoding_format": "float", **coded}
-        for some in (numbers, coded):
-            for (first, one), (second, other) in pairwise(some.items()):
-                if one != other:
-                    raise contradiction(first, second, f'"{one}"', f'"{other}"')
+        types = self.sent(*_TYPES)
+        agree({name: kind for name, kind in types.items() if kind != "base64"})
+        form = self.sent("encoding_format") if self.encoding_format == "float" else {}
+        agree(form | {name: kind for name, kind in types.items() if kind == "base64"})
         return self
 
-    @property
-    def size(self) -> int | None:
-        """The components to keep."""
-        return self.dimensions if self.dimensions is not None else self.output_dimension
+    def check(self, count: int, settings: Settings) -> None:
+        """Raise the problem of inputs, of which `count` were sent, that are too many."""
+        way_out = _JOIN if self.late_chunking else SEVERAL
+        check_counts(self.input, count, settings, self.listed, way_out)
+
+    def options(self) -> EmbedOptions:
+        """Return which vectors are asked for."""
+        size = self.dimensions if self.dimensions is not None else self.output_dimension
+        return EmbedOptions(normalize=self.normalized, dimensions=size, precision=self.precision)
 
     @property
     def names(self) -> dict[str, str]:
@@ -162,10 +134,10 @@ class EmbeddingsRequest(Fields):
         }
 
     @property
-    def may_truncate(self) -> bool:
+    def cuts(self) -> Truncation:
         """Whether texts may be truncated."""
         said = self.truncate if self.truncate is not None else self.truncation
-        return said if said is not None else not self.late_chunking
+        return Truncation(allowed=said if said is not None else not self.late_chunking)
 
     @property
     def cutting(self) -> str:

@@ -7,7 +7,7 @@ import orjson
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from service.problems import KINDS, Problem, SlowInput, error_response
+from service.problems import Problem, SlowInput, error_response
 
 ErrorType = Literal["Backend", "Empty", "Overloaded", "Tokenizer", "Unhealthy", "Validation"]
 
@@ -33,38 +33,30 @@ class EmptyList(EmptyInput):
         super().__init__(f"`{field}`", field)
 
 
-_INVALID: tuple[HTTPStatus, ErrorType] = (HTTPStatus.UNPROCESSABLE_ENTITY, "Validation")
-_UNFIT: tuple[HTTPStatus, ErrorType] = (HTTPStatus.FAILED_DEPENDENCY, "Backend")
-_FORMS: dict[str, tuple[HTTPStatus, ErrorType]] = {
-    "invalid-request": _INVALID,
-    "input-too-long": _INVALID,
-    "too-many-inputs": _INVALID,
-    "unsupported": _UNFIT,
-    "inference-failed": _UNFIT,
-    "overloaded": (HTTPStatus.TOO_MANY_REQUESTS, "Overloaded"),
-    "not-ready": (HTTPStatus.SERVICE_UNAVAILABLE, "Unhealthy"),
-    "internal-error": (HTTPStatus.INTERNAL_SERVER_ERROR, "Backend"),
-    "deadline-exceeded": (HTTPStatus.GATEWAY_TIMEOUT, "Overloaded"),
+STATUSES = {
+    "too-many-inputs": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "unsupported": HTTPStatus.FAILED_DEPENDENCY,
+    "inference-failed": HTTPStatus.FAILED_DEPENDENCY,
 }
 """What the original answers; all other kinds of problem keep their status."""
+_TYPES: dict[str, ErrorType] = {
+    "unsupported": "Backend",
+    "inference-failed": "Backend",
+    "internal-error": "Backend",
+    "overloaded": "Overloaded",
+    "deadline-exceeded": "Overloaded",
+    "not-ready": "Unhealthy",
+}
+"""All other kinds of problem are of validation."""
 
 
-def error_status(kind: str) -> HTTPStatus:
-    """Return the status of a kind of problem."""
-    return _form(kind)[0]
-
-
-def render_error(problem: Problem, _instance: str, _request_id: str) -> Response:
+def write_error(problem: Problem, status: HTTPStatus, _request_id: str) -> Response:
     """Build the response for a problem."""
-    status, kind = _form(problem.kind)
+    kind = _TYPES.get(problem.kind, "Validation")
     if isinstance(problem, EmptyInput):
         status, kind = HTTPStatus.BAD_REQUEST, "Empty"
     body = orjson.dumps({"error": _sentence(problem), "error_type": kind})
     return error_response(body, status, problem.headers)
-
-
-def _form(kind: str) -> tuple[HTTPStatus, ErrorType]:
-    return _FORMS.get(kind, (KINDS[kind][0], "Validation"))
 
 
 def _sentence(problem: Problem) -> str:

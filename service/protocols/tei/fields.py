@@ -1,23 +1,23 @@
 """What requests have in common, and the types of fields that the native routes do not have."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
     Field,
     PlainValidator,
     StrictBool,
-    StrictStr,
     ValidationInfo,
     WithJsonSchema,
 )
 
 from model.tokenization.tokenizer import Side, Text, Truncation
-from service.protocols.fields import IdLists, id_lists, invalid
-from service.protocols.lenient import Fields
-from service.protocols.texts_or_ids import Listed
-from service.replies.style import Format
+from service.protocols.decoding import check_counts
+from service.protocols.fields import IDS, Listed, first_other, id_lists, invalid
+from service.protocols.lenient import Asked, Fields
+from service.protocols.tei.errors import EmptyInput
+from service.settings import Settings
 
 
 def _capitalized(value: object) -> object:
@@ -28,7 +28,7 @@ class Truncated(Fields):
     """How texts are truncated."""
 
     truncate: StrictBool = Field(
-        True,  # noqa: FBT003
+        default=True,
         description="Truncate texts longer than the model's limit; `false` refuses them with a 422.",
     )
     # The schema names one spelling of each: clients are generated from it, with one member for both.
@@ -54,15 +54,25 @@ PROMPT_NAME: Any = Field(
 )
 
 
-class TeiRequest(Fields):
-    """The field of all requests."""
+class WithInputs(Asked, Truncated):
+    """Inputs, none of which may be empty."""
 
-    listed: ClassVar[str] = "inputs"
-    formats: ClassVar[tuple[Format, ...]] = ("json",)
+    inputs: Any
 
-    model: StrictStr | None = Field(
-        None, description="One of the served models; the first by default. The original has no such field."
-    )
+    def check(self, count: int, settings: Settings) -> None:
+        """Raise the problem of inputs, of which `count` were sent, that are too many or empty."""
+        check_counts(self.inputs, count, settings, "inputs")
+        if not all(map(_length, self.inputs.inputs)):
+            raise EmptyInput("`inputs`", "inputs")
+
+    @property
+    def characters(self) -> int:
+        """What the response's header counts: Unicode code points, and token ids."""
+        return sum(map(_length, self.inputs.inputs))
+
+
+def _length(one: Text | Sequence[int]) -> int:
+    return sum(map(len, one)) if isinstance(one, tuple) else len(one)
 
 
 def _texts_or_pairs(value: object) -> Listed[Text]:
@@ -92,20 +102,18 @@ def _strings(value: object, info: ValidationInfo) -> Sequence[str]:
         return [value]
     if not isinstance(value, list):
         raise invalid(field, "must be a list of strings")
-    for i, one in enumerate(value):
-        if not isinstance(one, str):
-            raise invalid(f"{field}.{i}", "must be a string")
+    if (wrong := first_other(value, str)) is not None:
+        raise invalid(f"{field}.{wrong}", "must be a string")
     return value
 
 
-def _decoded_ids(value: object, info: ValidationInfo) -> IdLists:
+def _decoded_ids(value: object, info: ValidationInfo) -> Listed[Sequence[int]]:
     """Read lists of ids as `/decode` does, and no ids at all, which is another error."""
-    return IdLists([[]], flat=True) if value == [] else id_lists(value, info)
+    return Listed([[]], flat=True) if value == [] else id_lists(value, info)
 
 
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
-_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 _ONE_OR_TWO = {**_TEXTS, "minItems": 1, "maxItems": 2}
 TextsOrPairs = Annotated[
     Listed[Text],
@@ -115,5 +123,7 @@ TextsOrPairs = Annotated[
 Strings = Annotated[Sequence[str], PlainValidator(_strings), WithJsonSchema(_TEXTS)]
 TextOrTexts = Annotated[Sequence[str], PlainValidator(_strings), WithJsonSchema({"anyOf": [_TEXT, _TEXTS]})]
 DecodedIds = Annotated[
-    IdLists, PlainValidator(_decoded_ids), WithJsonSchema({"anyOf": [_IDS, {"type": "array", "items": _IDS}]})
+    Listed[Sequence[int]],
+    PlainValidator(_decoded_ids),
+    WithJsonSchema({"anyOf": [IDS, {"type": "array", "items": IDS}]}),
 ]

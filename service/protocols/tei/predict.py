@@ -5,20 +5,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, StrictBool
-from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import HeadInfo
 from model.heads.spans import SpanLabels
-from service.http.request_body import check_count, read_request
 from service.problems import Problem
 from service.protocols.exchange import Exchange
 from service.protocols.fields import PositiveNumber
 from service.protocols.labelling import label
 from service.protocols.lenient import Fields
-from service.protocols.tei.errors import EmptyInput
-from service.protocols.tei.fields import TeiRequest, TextsOrPairs, Truncated
-from service.protocols.tei.headers import add_headers
+from service.protocols.tei.fields import TextsOrPairs, WithInputs
 from service.tasks.heads import check_head
 from service.tasks.label import HEADS, Arrays, EntityLabels, Labelling, TextLabels, TokenizedInput
 from service.tasks.results import Item
@@ -36,16 +32,13 @@ class LabelParameters(Fields):
     )
 
 
-class TeiPredictRequest(TeiRequest, Truncated):
+class TeiPredictRequest(WithInputs):
     """Texts or pairs to label."""
 
     inputs: TextsOrPairs = Field(
         description="A text; the two texts of one pair; or a list of lists of one or two texts."
     )
-    raw_scores: StrictBool = Field(
-        False,  # noqa: FBT003
-        description="Return logits.",
-    )
+    raw_scores: StrictBool = Field(default=False, description="Return logits.")
     parameters: LabelParameters | None = Field(
         None,
         description="Options of the Hub's client; a single input's labels are then in a list of their own.",
@@ -88,19 +81,8 @@ class HubEntities(EntityLabels):
         return {"entities": entities}, {}
 
 
-async def predict(request: Request) -> Response:
+async def predict(exchange: Exchange, body: TeiPredictRequest) -> Response:
     """Return the labels of each input, the largest score first; of a token classifier, entities."""
-    parsed = await read_request(request, TeiPredictRequest)
-    inputs = parsed.body.inputs
-    if not inputs.flat:
-        check_count(parsed.count, request.app.state.service.settings)
-    if any(not (text if isinstance(text, str) else "".join(text)) for text in inputs.inputs):
-        raise EmptyInput("`inputs`", "inputs")
-    exchange = Exchange.open(request, parsed)
-    return await exchange.in_time(_predict(exchange, parsed.body))
-
-
-async def _predict(exchange: Exchange, body: TeiPredictRequest) -> Response:
     head = check_head(exchange.engine, exchange.state.engines, *HEADS)
     labelling = _labelling(exchange, head, body)
     entities = head.kind == "token_classification"
@@ -112,9 +94,7 @@ async def _predict(exchange: Exchange, body: TeiPredictRequest) -> Response:
 
     exchange.value, exchange.alone = value, alone
     texts, fewer = body.inputs.inputs, "parameters.top_k"
-    response = await label(exchange, texts, body.truncation, head, labelling, fewer=fewer)
-    joined = (text if isinstance(text, str) else "".join(text) for text in texts)
-    return add_headers(response, exchange, sum(map(len, joined)))
+    return await label(exchange, texts, body.truncation, head, labelling, fewer=fewer)
 
 
 def _labelling(exchange: Exchange, head: HeadInfo, body: TeiPredictRequest) -> Labelling:

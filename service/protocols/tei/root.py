@@ -6,17 +6,27 @@ from pydantic import Field, StrictStr
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.http.request_body import read_body
+from service.http.request_body import ParsedRequest, read_body
 from service.lifecycle import ServiceState
+from service.protocols.contract import Answer
+from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS
-from service.protocols.tei.embed import embed, embed_sparse
-from service.protocols.tei.fields import TeiRequest
-from service.protocols.tei.predict import predict
-from service.protocols.tei.rerank import rerank
-from service.protocols.tei.similarity import similarity
+from service.protocols.lenient import Asked, read_asked
+from service.protocols.tei.embed import EmbedRequest, EmbedSparseRequest, embed_sparse, embed_texts
+from service.protocols.tei.predict import TeiPredictRequest, predict
+from service.protocols.tei.rerank import TeiRerankRequest, rerank
+from service.protocols.tei.similarity import TeiSimilarityRequest, similarity
+
+_ANSWERS: dict[type[Asked], Answer] = {
+    TeiSimilarityRequest: similarity,
+    TeiRerankRequest: rerank,
+    TeiPredictRequest: predict,
+    EmbedSparseRequest: embed_sparse,
+    EmbedRequest: embed_texts,
+}
 
 
-class ModelRequest(TeiRequest):
+class ModelRequest(Asked):
     """The body of `/embed`, `/embed_sparse`, `/predict`, `/rerank` or `/similarity`."""
 
     inputs: Any = Field(
@@ -28,21 +38,29 @@ class ModelRequest(TeiRequest):
     texts: list[str] | None = Field(None, description="The texts to rank.")
 
 
-async def answer_root(request: Request) -> Response:
-    """Answer as the route for this body and this model does."""
-    body = await read_body(request, ModelRequest.formats, MAX_IDS)
+async def read_root(request: Request, schema: type[Asked]) -> ParsedRequest[Asked]:
+    """Read a request by the schema of the route for its body and its model."""
+    body = await read_body(request, schema.formats, MAX_IDS)
     fields = body.value if isinstance(body.value, dict) else {}
+    return await read_asked(request, _choose(fields, request.app.state.service))
+
+
+async def answer_root(exchange: Exchange, body: Asked) -> Response:
+    """Answer as the route for this body and this model does."""
+    return await _ANSWERS[type(body)](exchange, body)
+
+
+def _choose(fields: dict[str, Any], state: ServiceState) -> type[Asked]:
     if isinstance(fields.get("inputs"), dict):
-        return await similarity(request)
+        return TeiSimilarityRequest
     if "texts" in fields or "query" in fields:
-        return await rerank(request)
-    state: ServiceState = request.app.state.service
+        return TeiRerankRequest
     name = fields.get("model")
     head = state.engine(name if isinstance(name, str) else None).info.head
     match None if head is None else head.kind:
         case "classification" | "token_classification":
-            return await predict(request)
+            return TeiPredictRequest
         case "masked_words":
-            return await embed_sparse(request)
+            return EmbedSparseRequest
         case _:
-            return await embed(request)
+            return EmbedRequest

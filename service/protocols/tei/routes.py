@@ -3,61 +3,56 @@
 from dataclasses import replace
 from typing import Any
 
-from pydantic import BaseModel
-
-from service.endpoints import Contract, Endpoint, Handler
 from service.protocols import operations
+from service.protocols.contract import Answer, Contract
+from service.protocols.lenient import Asked
 from service.protocols.tei.embed import (
     EmbedAllRequest,
     EmbedRequest,
     EmbedSparseRequest,
     SparseValue,
-    embed,
     embed_all,
     embed_sparse,
+    embed_texts,
 )
-from service.protocols.tei.errors import TeiError, error_status, render_error
-from service.protocols.tei.examples import EXAMPLES
+from service.protocols.tei.errors import STATUSES, TeiError, write_error
+from service.protocols.tei.headers import with_headers
 from service.protocols.tei.predict import TeiEntity, TeiLabel, TeiPredictRequest, predict
 from service.protocols.tei.rerank import TeiRank, TeiRerankRequest, rerank
-from service.protocols.tei.root import ModelRequest, answer_root
+from service.protocols.tei.root import ModelRequest, answer_root, read_root
 from service.protocols.tei.similarity import TeiSimilarityRequest, similarity
 from service.protocols.tei.tokens import TeiDecodeRequest, TeiToken, TeiTokenizeRequest, decode, tokenize
 
 PREFIX = "/tei"
 
+_TEI = Contract("tei", TeiError, write_error, STATUSES)
+_ROOT = replace(_TEI, read=read_root)
 
-_TEI = Contract("tei", render_error, TeiError, error_status)
-
-
-def _endpoint(
-    path: str,
-    handler: Handler,
-    summary: str | None,
-    request: type[BaseModel],
-    response: Any,
-    route: str | None = None,
-) -> Endpoint:
-    examples = EXAMPLES.get(path.removeprefix(PREFIX), {})
-    return _TEI.inference(path, handler, summary, request, response, examples, route=route)
-
-
-_Route = tuple[str, Handler, str, type[BaseModel], Any]
+_Route = tuple[str, Answer, str, type[Asked], Any]
 _OWN: tuple[_Route, ...] = (
-    ("/embed", embed, "Vectors of texts", EmbedRequest, list[list[float]]),
-    ("/embed_all", embed_all, "Vectors of tokens", EmbedAllRequest, list[list[list[float]]]),
-    ("/embed_sparse", embed_sparse, "Weights of words", EmbedSparseRequest, list[list[SparseValue]]),
+    ("/embed", with_headers(embed_texts), "Vectors of texts", EmbedRequest, list[list[float]]),
+    ("/embed_all", with_headers(embed_all), "Vectors of tokens", EmbedAllRequest, list[list[list[float]]]),
+    (
+        "/embed_sparse",
+        with_headers(embed_sparse),
+        "Weights of words",
+        EmbedSparseRequest,
+        list[list[SparseValue]],
+    ),
 )
 _LABELS = list[TeiLabel] | list[list[TeiLabel]] | list[TeiEntity] | list[list[TeiEntity]]
+_RANKED, _COSINES = "Texts ranked by how well they match a query", "Cosines of a sentence with others"
 # Without the prefix these paths are native ones.
 _PREFIXED: tuple[_Route, ...] = (
-    ("/predict", predict, "Labels of texts", TeiPredictRequest, _LABELS),
-    ("/rerank", rerank, "Texts ranked by how well they match a query", TeiRerankRequest, list[TeiRank]),
-    ("/similarity", similarity, "Cosines of a sentence with others", TeiSimilarityRequest, list[float]),
+    ("/predict", with_headers(predict), "Labels of texts", TeiPredictRequest, _LABELS),
+    ("/rerank", with_headers(rerank), _RANKED, TeiRerankRequest, list[TeiRank]),
+    ("/similarity", with_headers(similarity), _COSINES, TeiSimilarityRequest, list[float]),
     ("/tokenize", tokenize, "Tokens of texts", TeiTokenizeRequest, list[list[TeiToken]]),
     ("/decode", decode, "Text of token ids", TeiDecodeRequest, list[str]),
 )
-_WHAT_THE_MODEL_DOES = "What the model does: embed, label or rank"
+_BY_MODEL = _ROOT.inference(
+    PREFIX, with_headers(answer_root), "What the model does: embed, label or rank", ModelRequest, Any
+)
 _OF_MODEL = ("/", "/invocations", PREFIX + "/", PREFIX + "/invocations")
 _OPERATIONS = {
     "/health": (PREFIX + "/health", PREFIX + "/ping", PREFIX + "/", "/ping"),
@@ -65,24 +60,19 @@ _OPERATIONS = {
 }
 """The addresses here of operational endpoints; only the first of each is described in the OpenAPI schema."""
 
+
 ENDPOINTS = (
-    *(_endpoint(*own) for own in _OWN),
-    *(
-        _endpoint(PREFIX + path, handler, summary, request, response, route=path)
-        for path, handler, summary, request, response in (*_OWN, *_PREFIXED)
-    ),
-    _endpoint(PREFIX, answer_root, _WHAT_THE_MODEL_DOES, ModelRequest, Any),
-    *(_endpoint(path, answer_root, None, ModelRequest, Any, route=PREFIX) for path in _OF_MODEL),
+    *(_TEI.inference(*route) for route in _OWN),
+    *(_TEI.inference(PREFIX + path, *rest, route=path) for path, *rest in (*_OWN, *_PREFIXED)),
+    _BY_MODEL,
+    *(replace(_BY_MODEL, path=path, summary=None, route=PREFIX) for path in _OF_MODEL),
     *(
         replace(
             endpoint,
             path=path,
             summary=endpoint.summary if path == paths[0] else None,
             route=endpoint.path,
-            protocol="tei",
-            render_error=render_error,
-            error_document=TeiError,
-            error_status=error_status,
+            **_TEI.shared,
         )
         for endpoint in operations.ENDPOINTS
         for paths in (_OPERATIONS.get(endpoint.path, ()),)

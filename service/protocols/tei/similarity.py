@@ -3,16 +3,14 @@
 from typing import Any, ClassVar
 
 from pydantic import Field, StrictStr
-from starlette.requests import Request
 from starlette.responses import Response
 
-from service.http.request_body import check_count, read_request
 from service.protocols.comparing import compare
-from service.protocols.exchange import Exchange
-from service.protocols.lenient import Fields
+from service.protocols.exchange import Exchange, check_count
+from service.protocols.lenient import Asked, Fields
 from service.protocols.tei.errors import EmptyInput, EmptyList
-from service.protocols.tei.fields import PROMPT_NAME, Strings, TeiRequest, Truncated
-from service.protocols.tei.headers import add_headers
+from service.protocols.tei.fields import PROMPT_NAME, Strings, Truncated
+from service.settings import Settings
 from service.tasks.compare import CompareOptions
 from service.tasks.results import Item
 
@@ -39,7 +37,7 @@ class SimilarityParameters(Truncated):
     prompt_name: StrictStr | None = PROMPT_NAME
 
 
-class TeiSimilarityRequest(TeiRequest):
+class TeiSimilarityRequest(Asked):
     """Sentences to compare."""
 
     example: ClassVar[str] = '{"inputs": {"source_sentence": "a text", "sentences": ["another"]}}'
@@ -49,21 +47,22 @@ class TeiSimilarityRequest(TeiRequest):
         default_factory=SimilarityParameters, description="Truncation, and the prompt of all sentences."
     )
 
+    def check(self, _: int, settings: Settings) -> None:
+        """Raise the problem of sentences that are too many or empty."""
+        check_count(len(self.inputs), settings, "sentences")
+        if not self.inputs.sentences:
+            raise EmptyList("inputs.sentences")
+        if not (self.inputs.source_sentence and all(self.inputs.sentences)):
+            raise EmptyInput("`inputs`", "inputs")
 
-async def similarity(request: Request) -> Response:
+    @property
+    def characters(self) -> int:
+        """What the response's header counts: Unicode code points."""
+        return sum(map(len, (self.inputs.source_sentence, *self.inputs.sentences)))
+
+
+async def similarity(exchange: Exchange, body: TeiSimilarityRequest) -> Response:
     """Return the cosine of a sentence's vector with that of each other."""
-    parsed = await read_request(request, TeiSimilarityRequest)
-    inputs = parsed.body.inputs
-    check_count(len(inputs), request.app.state.service.settings, "sentences")
-    if not inputs.sentences:
-        raise EmptyList("inputs.sentences")
-    if not (inputs.source_sentence and all(inputs.sentences)):
-        raise EmptyInput("`inputs`", "inputs")
-    exchange = Exchange.open(request, parsed)
-    return await exchange.in_time(_similarity(exchange, parsed.body))
-
-
-async def _similarity(exchange: Exchange, body: TeiSimilarityRequest) -> Response:
     inputs, options = body.inputs, body.parameters
     exchange.value, exchange.names = _similarities, _NAMES
     asked = CompareOptions(
@@ -73,8 +72,7 @@ async def _similarity(exchange: Exchange, body: TeiSimilarityRequest) -> Respons
         prompt_name=options.prompt_name,
         truncation=options.truncation,
     )
-    response = await compare(exchange, asked)
-    return add_headers(response, exchange, sum(map(len, (inputs.source_sentence, *inputs.sentences))))
+    return await compare(exchange, asked)
 
 
 def _similarities(item: Item) -> Any:

@@ -5,22 +5,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, Field, StrictBool, StrictStr
-from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding
 from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Truncation
-from service.http.delivery import Work
-from service.http.request_body import read_request
 from service.protocols.decoding import check_counts, decode_ids
 from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS
+from service.protocols.lenient import Asked
 from service.protocols.tei.errors import EmptyList
-from service.protocols.tei.fields import PROMPT_NAME, DecodedIds, TeiRequest, TextOrTexts
-from service.replies.answer_size import bound
+from service.protocols.tei.fields import PROMPT_NAME, DecodedIds, TextOrTexts
+from service.protocols.tokenizing import answer_tokens
+from service.settings import Settings
 from service.tasks.prompts import choose_prompt
-from service.tasks.results import Expected, Item
+from service.tasks.results import Item
 
 # With its punctuation: the names of a token's fields, its id and its two offsets.
 _TOKEN_BYTES = 110
@@ -28,15 +27,18 @@ _TOKEN_BYTES = 110
 _WHOLE = Truncation(allowed=False)
 
 
-class TeiTokenizeRequest(TeiRequest):
+class TeiTokenizeRequest(Asked):
     """Texts to tokenize."""
 
     inputs: TextOrTexts = Field(description="A text, or a list of texts.")
-    add_special_tokens: StrictBool = Field(
-        True,  # noqa: FBT003
-        description="Return special tokens, too.",
-    )
+    add_special_tokens: StrictBool = Field(default=True, description="Return special tokens, too.")
     prompt_name: StrictStr | None = PROMPT_NAME
+
+    def check(self, count: int, settings: Settings) -> None:
+        """Raise the problem of texts, of which `count` were sent, that are too many or none."""
+        super().check(count, settings)
+        if not self.inputs:
+            raise EmptyList("inputs")
 
 
 class TeiToken(BaseModel):
@@ -49,7 +51,7 @@ class TeiToken(BaseModel):
     stop: int | None
 
 
-class TeiDecodeRequest(TeiRequest):
+class TeiDecodeRequest(Asked):
     """Token ids to turn into text."""
 
     listed: ClassVar[str] = "ids"
@@ -57,38 +59,30 @@ class TeiDecodeRequest(TeiRequest):
     most_numbers: ClassVar[int] = MAX_IDS
 
     ids: DecodedIds = Field(description="The token ids of a text, or a list of such lists.")
-    skip_special_tokens: StrictBool = Field(True, description="Leave out special tokens.")  # noqa: FBT003
+    skip_special_tokens: StrictBool = Field(default=True, description="Leave out special tokens.")
+
+    def check(self, count: int, settings: Settings) -> None:
+        """Raise the problem of ids, of which `count` were sent, that are too many or none."""
+        check_counts(self.ids, count, settings, "ids")
+        if not any(self.ids.inputs):
+            raise EmptyList("ids")
 
 
-async def tokenize(request: Request) -> Response:
+async def tokenize(exchange: Exchange, body: TeiTokenizeRequest) -> Response:
     """Return the tokens of each text, with their places in it."""
-    parsed = await read_request(request, TeiTokenizeRequest, counted="inputs")
-    if not parsed.body.inputs:
-        raise EmptyList("inputs")
-    exchange = Exchange.open(request, parsed)
-    exchange.cutting = ""
-    return await exchange.in_time(_tokenize(exchange, parsed.body))
-
-
-async def _tokenize(exchange: Exchange, body: TeiTokenizeRequest) -> Response:
+    exchange.cutting, exchange.value = "", _tokens
     prompt = choose_prompt(exchange.engine.info, body.prompt_name)
     # As part of the texts, so that offsets count from its start; its bytes count as those of a query do.
     texts = [prompt + text for text in body.inputs]
     encodings = await exchange.tokenize(texts, _WHOLE, query=prompt, runs=False)
-    exchange.value = _tokens
-    style = exchange.style()
 
-    def size_of() -> int:
-        expected = [Expected(column_bytes=_bytes(*one)) for one in zip(texts, encodings, strict=True)]
-        return bound(style, encodings, expected)
+    def size(index: int, encoding: Encoding) -> int:
+        return _bytes(texts[index], encoding)
 
-    size = await exchange.off_loop(size_of, sum(map(len, encodings)))
-    exchange.reserve_answer(style, size, "send fewer or shorter inputs")
-    items = (
-        Item({"tokens": [*_describe(*one, special=body.add_special_tokens)]}, {})
-        for one in zip(texts, encodings, strict=True)
-    )
-    return await exchange.delivery(style, Work(len(encodings)), size).deliver(items)
+    def item(index: int, encoding: Encoding) -> Item:
+        return Item({"tokens": [*_describe(texts[index], encoding, special=body.add_special_tokens)]}, {})
+
+    return await answer_tokens(exchange, encodings, size, item, "send fewer or shorter inputs")
 
 
 def _bytes(text: str, encoding: Encoding) -> int:
@@ -132,17 +126,10 @@ def _tokens(item: Item) -> Any:
     return item.columns["tokens"]
 
 
-async def decode(request: Request) -> Response:
+async def decode(exchange: Exchange, body: TeiDecodeRequest) -> Response:
     """Turn token ids into text."""
-    parsed = await read_request(request, TeiDecodeRequest)
-    body = parsed.body
-    check_counts(body.ids, parsed.count, request.app.state.service.settings, "ids")
-    if not any(body.ids.lists):
-        raise EmptyList("ids")
-    exchange = Exchange.open(request, parsed)
     exchange.value = _text
-    skip = body.skip_special_tokens
-    return await exchange.in_time(decode_ids(exchange, body.ids, "ids", skip_special_tokens=skip))
+    return await decode_ids(exchange, body.ids, "ids", skip_special_tokens=body.skip_special_tokens)
 
 
 def _text(item: Item) -> Any:

@@ -1,0 +1,139 @@
+"""The protocol of another server as a value: its name, the form of its errors, and what its routes share."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.endpoints import Endpoint, Handler
+from service.http.request_body import ParsedRequest
+from service.problems import KINDS, Problem
+from service.protocols.exchange import Exchange
+from service.protocols.json_response import Described
+from service.protocols.lenient import Fields, read_asked
+
+Answer = Callable[[Exchange, Any], Awaitable[Response]]
+"""Answers a request, given what it asks for."""
+Read = Callable[[Request, type[Any]], Awaitable[ParsedRequest[Any]]]
+
+ALL_BAD_REQUESTS: Mapping[str, HTTPStatus] = {
+    kind: HTTPStatus.BAD_REQUEST
+    for kind, (status, _) in KINDS.items()
+    if status == HTTPStatus.UNPROCESSABLE_ENTITY or kind == "too-many-inputs"
+}
+"""The statuses of servers without a 422: whatever is wrong in a body is a 400, too long a list as well."""
+
+
+READS = ("malformed-json", "invalid-request", "body-too-large", "request-timeout", "overloaded")
+"""The problems of a route that reads a body, besides those of its protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What all routes of a protocol share."""
+
+    protocol: str
+    error_document: type[BaseModel]
+    write_error: Callable[[Problem, HTTPStatus, str], Response]
+    """Builds the response for a problem, given its status and the request's id."""
+    statuses: Mapping[str, HTTPStatus]
+    """By the kind of a problem, where another server has others than `KINDS`."""
+    read: Read = read_asked
+    """Reads a request that a model answers, and checks it."""
+
+    def error_status(self, kind: str) -> HTTPStatus:
+        """Return the status of a kind of problem."""
+        return self.statuses.get(kind, KINDS[kind][0])
+
+    def render_error(self, problem: Problem, _instance: str, request_id: str) -> Response:
+        """Build the response for a problem."""
+        return self.write_error(problem, self.error_status(problem.kind), request_id)
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """The fields that all endpoints of the protocol have."""
+        return {
+            "protocol": self.protocol,
+            "render_error": self.render_error,
+            "error_document": self.error_document,
+            "error_status": self.error_status,
+        }
+
+    def endpoint(
+        self, path: str, handler: Handler, summary: str | None, response: Any, **further: Any
+    ) -> Endpoint:
+        """Describe a route; `further` are other fields of an endpoint."""
+        return Endpoint(
+            path,
+            handler,
+            summary=summary,
+            responses={} if response is None else {200: {"model": response}},
+            **self.shared,
+            **further,
+        )
+
+    def inference(
+        self,
+        path: str,
+        answer: Answer,
+        summary: str | None,
+        request: type[Fields],
+        response: Any,
+        **further: Any,
+    ) -> Endpoint:
+        """Describe a route for whose response a model runs."""
+        example = {"summary": summary or path, "value": orjson.loads(request.example)}
+        return self.endpoint(
+            path,
+            self._handler(answer, request),
+            summary,
+            response,
+            methods=("POST",),
+            request=request,
+            examples={"request": example},
+            guarded=True,
+            **further,
+        )
+
+    def operation(
+        self,
+        path: str,
+        handler: Handler,
+        summary: str | None,
+        *problems: str,
+        **further: Any,
+    ) -> Endpoint:
+        """Describe a route for which no model runs; it needs a key if it has the problem of a missing one."""
+        known = () if summary is None else (200,)
+        return self.endpoint(
+            path,
+            handler,
+            summary,
+            None if summary is None else Described,
+            guarded="unauthorized" in problems,
+            problems=frozenset(problems),
+            statuses=(*known, 405, *sorted({int(self.error_status(kind)) for kind in problems})),
+            **further,
+        )
+
+    def _handler(self, answer: Answer, schema: type[Fields]) -> Handler:
+        """Make what reads a request, checks it, and answers it in time."""
+
+        async def handle(request: Request) -> Response:
+            parsed = await self.read(request, schema)
+            exchange = Exchange.open(request, parsed)
+            return await exchange.in_time(answer(exchange, parsed.body))
+
+        handle.__doc__ = answer.__doc__
+        return handle
+
+
+def elapsed_s(exchange: Exchange) -> float:
+    """Return the seconds since a request was read, and those that it waited before."""
+    return asyncio.get_running_loop().time() - exchange.until + exchange.seconds

@@ -1,0 +1,101 @@
+"""Answers with the vectors of texts, whatever the protocol."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.responses import Response
+
+from model.contract import Encoding, ModelInfo
+from service.http.delivery import Work
+from service.protocols.exchange import Exchange
+from service.replies.answer_size import bound
+from service.replies.compression import CODINGS
+from service.tasks.embed import EncodePlan
+from service.tasks.precision import Precision
+from service.tasks.prompts import choose_prompt, find_prompt
+from service.tasks.results import Expected, Item
+from service.tasks.view import View
+
+# Copies of the vectors: those of the batches, and an array of them.
+_COPIES = 2
+_FLOAT_BYTES = 4
+
+
+async def embed(
+    exchange: Exchange,
+    plan: EncodePlan,
+    encodings: Sequence[Encoding],
+    way_out: str,
+    *,
+    column_bytes: int = 0,
+) -> Response:
+    """Answer with an item for each input: its index, in at most `column_bytes` of JSON, and its vectors."""
+
+    def view(index: int, encoding: Encoding) -> View:
+        expected = Expected(plan.shapes(encoding), column_bytes=column_bytes)
+        return View(plan.want(encoding), {"index": index}, expected, precision=plan.precision)
+
+    return await answer_views(exchange, encodings, view, way_out, plan.precision)
+
+
+async def answer_views(
+    exchange: Exchange,
+    encodings: Sequence[Encoding],
+    view: Callable[[int, Encoding], View],
+    way_out: str,
+    precision: Precision = "float32",
+) -> Response:
+    """Answer with the item of each input's view; `way_out` says how to make a response smaller."""
+    style = exchange.style(precision=precision)
+    return await exchange.answer(style, await exchange.plan(style, encodings, view), way_out)
+
+
+async def embed_together(
+    exchange: Exchange,
+    plan: EncodePlan,
+    encodings: Sequence[Encoding],
+    way_out: str,
+    *,
+    more_bytes: int,
+    types: int = 1,
+    binary: bool = False,
+    codings: tuple[str, ...] = CODINGS,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> Response:
+    """Answer with one item: the sentence vectors of all inputs, as an array (inputs, components).
+
+    They are written as text in this number of `types`, or as bytes, besides `more_bytes`.
+    """
+    style, size = exchange.style(), plan.sentence_size
+    exchange.reserve_arrays((len(encodings), size), copies=_COPIES)
+    if binary:
+        most = more_bytes + _FLOAT_BYTES * len(encodings) * size
+    else:
+        most = more_bytes + bound(
+            style, encodings, [Expected({"embedding": (types * size,)})] * len(encodings)
+        )
+    exchange.reserve_answer(style, most, way_out)
+    delivery = exchange.delivery(style, Work.of(encodings), most)
+    delivery.codings, delivery.headers = codings, headers
+    result = await exchange.run(delivery, encodings, [plan.want(one) for one in encodings])
+    vectors = [output.sentence for output in result.outputs if output.sentence is not None]
+    return await delivery.deliver(Item({}, {"embedding": np.stack(some)}) for some in (vectors,))
+
+
+def prompt_of(input_type: str | None, info: ModelInfo) -> str:
+    """Return the model's prompt for texts of a purpose; without one its default prompt.
+
+    Raises OptionError for an unknown purpose.
+    """
+    if input_type is None:
+        return choose_prompt(info)
+    name = find_prompt("input_type", input_type, info)
+    return "" if name is None else info.prompts[name]
+
+
+def vector(item: Item) -> NDArray[Any]:
+    """Return the vector of an item, which is all that some protocols write of it."""
+    return item.arrays["embedding"]

@@ -1,0 +1,111 @@
+"""Late chunking: vectors of the parts of documents, each of which runs as a whole."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from starlette.responses import Response
+
+from model.contract import Encoding
+from model.errors import InputTooLong
+from model.tokenization.tokenizer import Truncation
+from service.problems import Problem
+from service.protocols.embedding import answer_views
+from service.protocols.exchange import Exchange
+from service.tasks.chunks import NoTokens
+from service.tasks.embed import EmbedOptions, EncodePlan, plan_encode
+from service.tasks.results import Expected
+from service.tasks.view import View
+
+ITEM_BYTES = 64
+"""Of an item in JSON, with its punctuation: the names of its fields, and its index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Documents as lists of their parts, and how errors speak of them."""
+
+    parts: Sequence[Sequence[str]]
+    place: Callable[[int], str]
+    """Names a document."""
+    place_part: Callable[[int, int], str]
+    """Names a part of a document."""
+    called: str
+    """What the parts of a document, whose place is put in, are called at the beginning of a sentence."""
+    apart: str
+    """What to do about parts that are too long together."""
+
+
+async def embed_parts(
+    exchange: Exchange,
+    documents: Documents,
+    options: EmbedOptions,
+    truncation: Truncation,
+    prompt: str,
+    way_out: str,
+    task: str | None = None,
+) -> Response:
+    """Answer with the vectors of each document's parts."""
+    wholes = [*map("".join, documents.parts)]
+    _plan(exchange, documents.parts[0], options, task)
+    encodings = await _tokenize(exchange, wholes, documents, truncation, prompt)
+
+    def view(index: int, encoding: Encoding) -> View:
+        parts = documents.parts[index]
+        plan = _plan(exchange, parts, options, task)
+        try:
+            view = plan.view(index, encoding, wholes[index])
+        except NoTokens as error:
+            field = documents.place_part(index, error.number)
+            called = documents.called.format(documents.place(index))
+            raise _no_tokens(error, field, parts[error.number], called) from None
+        expected = Expected(view.expected.arrays, column_bytes=ITEM_BYTES * (1 + len(parts)))
+        return View(view.want, {"index": index}, expected, precision=plan.precision)
+
+    response = await answer_views(exchange, encodings, view, way_out, options.precision)
+    return count_truncated(response, encodings)
+
+
+def count_truncated(response: Response, encodings: Sequence[Encoding]) -> Response:
+    """Say in a header how many texts were truncated, if any were."""
+    if truncated := sum(one.truncated for one in encodings):
+        response.headers["x-truncated-inputs"] = str(truncated)
+    return response
+
+
+def _plan(exchange: Exchange, parts: Sequence[str], options: EmbedOptions, task: str | None) -> EncodePlan:
+    spans = tuple(pairwise(accumulate(map(len, parts), initial=0)))
+    return plan_encode(replace(options, outputs=(), chunks=spans), exchange.engine.info, task)
+
+
+async def _tokenize(
+    exchange: Exchange, wholes: Sequence[str], documents: Documents, truncation: Truncation, prompt: str
+) -> list[Encoding]:
+    try:
+        return await exchange.tokenize(wholes, truncation, prompt, documents.place)
+    except InputTooLong as error:
+        index = [*map(documents.place, range(len(wholes)))].index(error.field)
+        if len(documents.parts[index]) == 1:
+            raise
+        raise InputTooLong(
+            field=error.field, actual=error.actual, limit=error.limit, way_out=documents.apart
+        ) from None
+
+
+def _no_tokens(error: NoTokens, field: str, part: str, parts: str) -> Problem:
+    """Say what to do about a part without tokens, in `field`; the sentence calls all of them `parts`."""
+    if not part:
+        detail = f"{field} is empty, and so has no vector: leave it out."
+    elif error.reason == "blank":
+        detail = f"{field} is only white space, and so has no vector: leave it out."
+    elif error.reason == "truncated":
+        detail = (
+            f"{field} was cut off. {parts} run as one text, of which {error.run} of {error.sent} tokens fit: "
+            "send them in several requests."
+        )
+    else:
+        detail = (
+            f"No token begins in {field}. {parts} run as one text, and a token belongs to the one that its "
+            "first character is in: join it with the one before it."
+        )
+    return Problem(error.kind, detail, members={"field": field})
