@@ -107,46 +107,6 @@ def _describe(app: FastAPI, endpoint: Endpoint) -> None:
     )
 
 
-class App(FastAPI):
-    """Sends requests straight to the handlers of the endpoint table; FastAPI only describes the routes.
-
-    FastAPI's layers would take a third of the time of a short request, and twice as long as most refusals.
-    """
-
-    answer: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] == "http":
-            scope["app"] = self
-            await self.answer(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
-
-
-async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
-    request = Request(scope, receive)
-    try:
-        response = await _handle(request)
-    except (Problem, ModelError) as error:
-        response = answer_error(request, error)
-    await response(scope, receive, send)
-
-
-async def _handle(request: Request) -> Response:
-    """Call the handler of a request, or raise the 404, the 405 or the 401."""
-    scope, endpoint = request.scope, context_of(request.scope).endpoint
-    if endpoint is None:
-        raise no_route(request)
-    if scope["method"] not in endpoint.methods:
-        raise wrong_method(request)
-    if endpoint.guarded:
-        authorize(request)
-    if "{" in endpoint.path:
-        scope["path_params"] = request.app.state.endpoints.parameters(scope["path"])
-    return await endpoint.handler(request)
-
-
 async def _supervise(state: ServiceState) -> None:
     last = time.perf_counter()
     while True:

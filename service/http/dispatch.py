@@ -29,14 +29,13 @@ async def _handle(request: Request, context: RequestContext, state: ServiceState
     scope, endpoint = request.scope, context.endpoint
     if endpoint is None:
         raise no_route(request)
-    handler = endpoint.handler if scope["method"] in endpoint.methods else endpoint.other_methods
-    if handler is None:
+    if scope["method"] not in endpoint.methods:
         raise wrong_method(request)
     if endpoint.guarded:
         _authorize(context, state)
     if endpoint.inference:
         state.check_ready()
-    return await handler(request)
+    return await endpoint.handler(request)
 
 
 def _authorize(context: RequestContext, state: ServiceState) -> None:

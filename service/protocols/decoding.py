@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from model.tokenization.decoding import Decoder
 from service.http.delivery import Work
-from service.http.request_body import check_count
+from service.http.request_body import SEVERAL, check_count
 from service.problems import Problem
-from service.protocols.exchange import SEVERAL, Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS, Listed
 from service.replies.answer_size import bound_texts
 from service.settings import Settings

@@ -50,7 +50,7 @@ async def answer_views(
 ) -> Response:
     """Answer with the item of each input's view; `way_out` says how to make a response smaller."""
     style = exchange.style(precision=precision)
-    return await exchange.answer(style, await exchange.plan(style, encodings, view), way_out)
+    return await exchange.answer(style, encodings, view, way_out)
 
 
 async def embed_together(
@@ -80,7 +80,7 @@ async def embed_together(
     exchange.reserve_answer(style, most, way_out)
     delivery = exchange.delivery(style, Work.of(encodings), most)
     delivery.codings, delivery.headers = codings, headers
-    result = await exchange.run(delivery, encodings, [plan.want(one) for one in encodings])
+    result = await exchange.run(encodings, [plan.want(one) for one in encodings])
     vectors = [output.sentence for output in result.outputs if output.sentence is not None]
     return await delivery.deliver(Item({}, {"embedding": np.stack(some)}) for some in (vectors,))
 

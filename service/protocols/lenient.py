@@ -8,9 +8,8 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError, model_validator
 from starlette.requests import Request
 
-from service.http.request_body import ParsedRequest, read_request
+from service.http.request_body import ParsedRequest, check_count, read_request
 from service.problems import from_validation_error, writable
-from service.protocols.exchange import check_count
 from service.protocols.fields import invalid
 from service.replies.style import Format
 from service.settings import Settings

@@ -9,7 +9,6 @@ from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 from model.contract import Encoding
 from model.errors import InputTooLong
 from model.tokenization.tokenizer import Truncation
-from service.http.request_body import SEVERAL, check_count
 from service.memory_limits import TOKEN_BYTES
 from service.protocols.decoding import DECODED
 from service.protocols.exchange import Exchange

@@ -13,8 +13,9 @@ from starlette.responses import Response
 from model.contract import FloatArray
 from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Side, Truncation
+from service.http.request_body import check_count
 from service.protocols.embedding import embed_together, prompt_of, vector
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.fields import PositiveNumber, TextList, at_most, first_other, invalid
 from service.protocols.lenient import Asked
 from service.replies.json_arrays import array_text

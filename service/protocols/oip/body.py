@@ -16,7 +16,6 @@ from service.http.request_body import (
     receive_body,
     too_large,
 )
-from service.http.request_context import context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING
 from service.problems import Problem

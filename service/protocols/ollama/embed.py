@@ -8,13 +8,12 @@ import orjson
 from pydantic import BaseModel, Field, StrictBool, StrictStr, WithJsonSchema
 from starlette.responses import Response
 
-from model.contract import Encoding
-from model.errors import InputTooLong
 from model.tokenization.tokenizer import Truncation
+from service.http.request_body import check_count
 from service.problems import Problem
 from service.protocols.contract import elapsed_s
 from service.protocols.embedding import embed, vector
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.fields import WholeNumber, first_other
 from service.protocols.json_response import JSON
 from service.protocols.ollama.body import EmbeddingRequest

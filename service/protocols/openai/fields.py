@@ -14,8 +14,8 @@ from pydantic import (
 )
 
 from model.tokenization.tokenizer import Truncation
+from service.http.request_body import SEVERAL
 from service.protocols.decoding import check_counts
-from service.protocols.exchange import SEVERAL
 from service.protocols.fields import MAX_IDS, Listed, PositiveNumber, invalid, text_of
 from service.protocols.lenient import Asked, agree
 from service.protocols.texts_or_ids import TEXTS_OR_IDS, TextOrIds, texts_or_ids

@@ -87,9 +87,8 @@ async def _tokenize(
         index = [*map(documents.place, range(len(wholes)))].index(error.field)
         if len(documents.parts[index]) == 1:
             raise
-        raise InputTooLong(
-            field=error.field, actual=error.actual, limit=error.limit, way_out=documents.apart
-        ) from None
+        error.way_out = documents.apart
+        raise
 
 
 def _no_tokens(error: NoTokens, field: str, part: str, parts: str) -> Problem:
