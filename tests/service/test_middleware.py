@@ -6,10 +6,12 @@ import string
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
 
+from service.app import create_app
 from service.http.middleware import RequestMiddleware
 from service.http.request_context import request_id
 from service.lifecycle import ServiceState
@@ -63,6 +65,13 @@ def test_an_id_that_could_harm_a_log_is_replaced(service: Service, given: str) -
     headers = {b"X-Request-ID": given.encode()}
     response = service.http.get("/livez", headers=headers)
     assert response.headers["x-request-id"].isalnum()
+
+
+def test_the_app_is_fastapis_own() -> None:
+    """Requests reach the endpoints through its own call, with our layers in the place of its own."""
+    app = create_app(read_settings())
+    assert type(app) is FastAPI
+    assert isinstance(app.middleware_stack, RequestMiddleware)
 
 
 # ------------------------------------------------------------------------------- the middleware alone
