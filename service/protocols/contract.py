@@ -15,8 +15,11 @@ from service.endpoints import Endpoint, Handler
 from service.http.request_body import ParsedRequest
 from service.problems import KINDS, Problem
 from service.protocols.exchange import Exchange
-from service.protocols.json_response import Described
 from service.protocols.lenient import Fields, read_asked
+
+JSON = "application/json"
+Described = dict[str, Any]
+"""The type of a response whose fields only the documents of its protocol describe."""
 
 Answer = Callable[[Exchange, Any], Awaitable[Response]]
 """Answers a request, given what it asks for."""
@@ -150,3 +153,10 @@ class Contract:
 def elapsed_s(exchange: Exchange) -> float:
     """Return the seconds since a request was read, and those that it waited before."""
     return asyncio.get_running_loop().time() - exchange.until + exchange.seconds
+
+
+def json_response(found: object) -> Response:
+    """Build the response, for a model of pydantic or for what orjson writes."""
+    if isinstance(found, BaseModel):
+        return Response(found.model_dump_json(), media_type=JSON)
+    return Response(orjson.dumps(found, option=orjson.OPT_UTC_Z), media_type=JSON)

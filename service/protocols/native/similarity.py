@@ -10,7 +10,7 @@ from model.contract import Similarity
 from service.endpoints import Endpoint
 from service.http.negotiation import refuse_uint8
 from service.http.request_body import read_request
-from service.protocols.comparing import compare
+from service.protocols.embedding import compare
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.fields import TextList
 from service.protocols.native.examples import EXAMPLES

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from pydantic import Field, StrictStr
 from starlette.responses import Response
 
-from service.protocols.comparing import compare
+from service.protocols.embedding import compare
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.lenient import Asked, Fields
 from service.protocols.tei.errors import EmptyInput, EmptyList
