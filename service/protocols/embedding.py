@@ -20,7 +20,7 @@ from service.tasks.prompts import choose_prompt, choose_task, find_prompt
 from service.tasks.results import Expected, Item
 from service.tasks.view import View
 
-# Copies of the vectors: those of the batches, and an array of them; while they are compared, two of unit length.
+# Copies of the vectors: those of the batches, and an array of them; to compare them, two of unit length.
 _COPIES, _COMPARED_COPIES = 2, 4
 _SIMILARITIES = "similarities"
 _FLOAT_BYTES = 4
