@@ -15,8 +15,11 @@ from service.endpoints import Endpoint, Handler
 from service.http.request_body import ParsedRequest
 from service.problems import KINDS, Problem
 from service.protocols.exchange import Exchange
-from service.protocols.json_response import Described
 from service.protocols.lenient import Fields, read_asked
+
+JSON = "application/json"
+Described = dict[str, Any]
+"""The type of a response whose fields only the documents of its protocol describe."""
 
 Answer = Callable[[Exchange, Any], Awaitable[Response]]
 """Answers a request, given what it asks for."""
@@ -29,7 +32,6 @@ ALL_BAD_REQUESTS: Mapping[str, HTTPStatus] = {
 }
 """The statuses of servers without a 422: whatever is wrong in a body is a 400, too long a list as well."""
 
-
 READS = ("malformed-json", "invalid-request", "body-too-large", "request-timeout", "overloaded")
 """The problems of a route that reads a body, besides those of its protocol."""
 
@@ -40,8 +42,8 @@ class Contract:
 
     protocol: str
     error_document: type[BaseModel]
-    write_error: Callable[[Problem, HTTPStatus, str], Response]
-    """Builds the response for a problem, given its status and the request's id."""
+    write_error: Callable[[Problem, HTTPStatus, str, str], Response]
+    """Builds the response for a problem, given its status, and the request's path and id."""
     statuses: Mapping[str, HTTPStatus]
     """By the kind of a problem, where another server has others than `KINDS`."""
     read: Read = read_asked
@@ -51,9 +53,9 @@ class Contract:
         """Return the status of a kind of problem."""
         return self.statuses.get(kind, KINDS[kind][0])
 
-    def render_error(self, problem: Problem, _instance: str, request_id: str) -> Response:
+    def render_error(self, problem: Problem, instance: str, request_id: str) -> Response:
         """Build the response for a problem."""
-        return self.write_error(problem, self.error_status(problem.kind), request_id)
+        return self.write_error(problem, self.error_status(problem.kind), instance, request_id)
 
     @property
     def shared(self) -> dict[str, Any]:
@@ -81,25 +83,39 @@ class Contract:
     def inference(
         self,
         path: str,
-        answer: Answer,
+        handler: Handler,
         summary: str | None,
-        request: type[Fields],
+        request: type[BaseModel],
         response: Any,
+        examples: Mapping[str, Any],
         **further: Any,
     ) -> Endpoint:
         """Describe a route for whose response a model runs."""
-        example = {"summary": summary or path, "value": orjson.loads(request.example)}
         return self.endpoint(
             path,
-            self._handler(answer, request),
+            handler,
             summary,
             response,
             methods=("POST",),
             request=request,
-            examples={"request": example},
+            examples=examples,
             guarded=True,
             **further,
         )
+
+    def answering(
+        self,
+        path: str,
+        answer: Answer,
+        summary: str,
+        request: type[Fields],
+        response: Any,
+        **further: Any,
+    ) -> Endpoint:
+        """Describe such a route that reads requests as all of the protocol, and shows their example."""
+        handler = self._handler(answer, request)
+        example = {"summary": summary, "value": orjson.loads(request.example)}
+        return self.inference(path, handler, summary, request, response, {"request": example}, **further)
 
     def operation(
         self,
@@ -137,3 +153,10 @@ class Contract:
 def elapsed_s(exchange: Exchange) -> float:
     """Return the seconds since a request was read, and those that it waited before."""
     return asyncio.get_running_loop().time() - exchange.until + exchange.seconds
+
+
+def json_response(found: object) -> Response:
+    """Build the response, for a model of pydantic or for what orjson writes."""
+    if isinstance(found, BaseModel):
+        return Response(found.model_dump_json(), media_type=JSON)
+    return Response(orjson.dumps(found, option=orjson.OPT_UTC_Z), media_type=JSON)

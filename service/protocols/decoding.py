@@ -1,22 +1,23 @@
-"""Answers with the texts of token ids, whatever the protocol."""
+"""Answers with the tokens of texts, and with the texts of token ids, whatever the protocol."""
 
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
 from starlette.responses import Response
 
+from model.contract import Encoding
 from model.tokenization.decoding import Decoder
 from service.http.delivery import Work
 from service.http.request_body import SEVERAL, check_count
 from service.problems import Problem
 from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS, Listed
-from service.replies.answer_size import bound_texts
+from service.replies.answer_size import bound, bound_texts
 from service.settings import Settings
-from service.tasks.results import Item
+from service.tasks.results import Expected, Item
 from service.tasks.tokens import check_known
 
 DECODED = 8
@@ -77,3 +78,26 @@ def _measure(decoder: Decoder, ids: Listed[Sequence[int]], every: Sequence[int],
 
     check_known(decoder, every, place)
     return decoder.text_bytes(every)
+
+
+async def answer_tokens(
+    exchange: Exchange,
+    encodings: Sequence[Encoding],
+    column_bytes: Callable[[int, Encoding], int],
+    item: Callable[[int, Encoding], Item],
+    way_out: str,
+) -> Response:
+    """Answer with an item for each text, by its index and its tokens, in at most `column_bytes` of JSON.
+
+    `way_out` says how to make a response smaller.
+    """
+    style = exchange.style()
+
+    def size_of() -> int:
+        expected = [Expected(column_bytes=column_bytes(*one)) for one in enumerate(encodings)]
+        return bound(style, encodings, expected)
+
+    size = await exchange.off_loop(size_of, sum(map(len, encodings)))
+    exchange.reserve_answer(style, size, way_out)
+    work = Work(len(encodings), sum(encoding.truncated for encoding in encodings))
+    return await exchange.delivery(style, work, size).deliver(item(*one) for one in enumerate(encodings))

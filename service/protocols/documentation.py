@@ -17,7 +17,7 @@ from service.echo import cut
 from service.endpoints import Endpoint
 from service.http.static_files import HTML, Once, StaticFile
 from service.problems import Problem
-from service.protocols.json_response import JSON
+from service.protocols.contract import JSON
 
 _FOLDER = Path(fastapi_offline.__file__).parent / "static"
 _PARTS = {

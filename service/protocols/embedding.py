@@ -1,4 +1,4 @@
-"""Answers with the vectors of texts, whatever the protocol."""
+"""Answers with the vectors of texts, and with their similarities, whatever the protocol."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -11,16 +11,18 @@ from starlette.responses import Response
 from model.contract import Encoding, ModelInfo
 from service.http.delivery import Work
 from service.protocols.exchange import Exchange
-from service.replies.answer_size import bound
+from service.replies.answer_size import bound, bound_alone
 from service.replies.compression import CODINGS
-from service.tasks.embed import EncodePlan
+from service.tasks.compare import CompareOptions, Comparison
+from service.tasks.embed import OWN_VECTORS, EncodePlan, plan_encode
 from service.tasks.precision import Precision
-from service.tasks.prompts import choose_prompt, find_prompt
+from service.tasks.prompts import choose_prompt, choose_task, find_prompt
 from service.tasks.results import Expected, Item
 from service.tasks.view import View
 
-# Copies of the vectors: those of the batches, and an array of them.
-_COPIES = 2
+# Copies of the vectors: those of the batches, and an array of them; to compare them, two of unit length.
+_COPIES, _COMPARED_COPIES = 2, 4
+_SIMILARITIES = "similarities"
 _FLOAT_BYTES = 4
 
 
@@ -83,6 +85,35 @@ async def embed_together(
     result = await exchange.run(encodings, [plan.want(one) for one in encodings])
     vectors = [output.sentence for output in result.outputs if output.sentence is not None]
     return await delivery.deliver(Item({}, {"embedding": np.stack(some)}) for some in (vectors,))
+
+
+async def compare(exchange: Exchange, options: CompareOptions) -> Response:
+    """Answer with the similarities of the texts."""
+    info = exchange.engine.info
+    plan = plan_encode(OWN_VECTORS, info, choose_task(info, options.task))
+    prompt = choose_prompt(info, options.prompt_name, options.prompt)
+    every, shape = options.every, options.shape
+    style = exchange.style(listed=False)
+    size = bound_alone(style, {_SIMILARITIES: shape})
+    exchange.reserve_answer(style, size, _way_out(options, exchange))
+    exchange.reserve_arrays((len(every), plan.sentence_size), copies=_COMPARED_COPIES)
+    encodings = await exchange.tokenize(every, options.truncation, prompt, options.place)
+    delivery = exchange.delivery(style, Work.of(encodings), size)
+    result = await exchange.run(encodings, [plan.want(encoding) for encoding in encodings])
+    function = options.function or info.similarity
+    comparison = Comparison(options, function, result.outputs)
+    while await delivery.serialize(comparison.step, short=comparison.short):
+        pass
+    return await delivery.deliver([Item({"function": function}, {_SIMILARITIES: comparison.similarities})])
+
+
+def _way_out(options: CompareOptions, exchange: Exchange) -> str:
+    """Suggest what would make this request's response smaller."""
+    ways = [f"send fewer `{exchange.name('texts')}`"]
+    ways += [f"compare them with one `{exchange.name('source')}`"] if options.source is None else []
+    parsed = exchange.parsed
+    ways += ["accept application/x-npz"] if parsed.format == "json" and "npz" in parsed.body.formats else []
+    return ", or ".join(ways)
 
 
 def prompt_of(input_type: str | None, info: ModelInfo) -> str:

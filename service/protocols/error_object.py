@@ -36,7 +36,7 @@ _CODES = {
 }
 
 
-def write_error(problem: Problem, status: HTTPStatus, request_id: str) -> Response:
+def write_error(problem: Problem, status: HTTPStatus, _instance: str, request_id: str) -> Response:
     """Build the response for a problem."""
     sentence = problem.sentence
     field = problem.members.get("field")

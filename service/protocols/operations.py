@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from model.contract import HeadInfo, HeadKind, ModelInfo
 from service.endpoints import Endpoint
 from service.lifecycle import VERSION, ServiceState
-from service.protocols.json_response import JSON, json_response
+from service.protocols.contract import JSON, json_response
 from service.protocols.tei.info import TeiInfo, describe_first
 
 _ALIVE, _READY = b'{"status":"alive"}', b'{"status":"ready"}'

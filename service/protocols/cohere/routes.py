@@ -24,4 +24,4 @@ _ROUTES = (
     ("/v1/detokenize", detokenize, "Text of token ids", CohereDetokenizeRequest, CohereText),
 )
 
-ENDPOINTS = tuple(_COHERE.inference(*route) for route in _ROUTES)
+ENDPOINTS = tuple(_COHERE.answering(*route) for route in _ROUTES)

@@ -10,11 +10,10 @@ from starlette.responses import Response
 from model.contract import Encoding
 from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Truncation
-from service.protocols.decoding import check_counts, decode_ids
+from service.protocols.decoding import answer_tokens, check_counts, decode_ids
 from service.protocols.exchange import Exchange
 from service.protocols.fields import IDS, MAX_IDS, Listed, NonEmptyText, id_lists, invalid
 from service.protocols.lenient import Asked
-from service.protocols.tokenizing import answer_tokens
 from service.settings import Settings
 from service.tasks.results import Item
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from model.contract import Similarity
 from service.endpoints import Endpoint
 from service.http.request_body import read_request
-from service.protocols.comparing import compare
+from service.protocols.embedding import compare
 from service.protocols.exchange import Exchange
 from service.protocols.fields import TextList
 from service.protocols.native.examples import EXAMPLES

@@ -24,6 +24,6 @@ def invalid(field: str, sentence: str) -> Problem:
     return Problem("invalid-request", sentence, members={"field": field})
 
 
-def write_error(problem: Problem, status: HTTPStatus, _request_id: str) -> Response:
+def write_error(problem: Problem, status: HTTPStatus, *_: str) -> Response:
     """Build the response for a problem."""
     return error_response(orjson.dumps({"error": problem.sentence}), status, problem.headers)

@@ -10,7 +10,7 @@ from service.http.request_body import parse_body, receive_body
 from service.lifecycle import VERSION as SERVER_VERSION
 from service.lifecycle import ServiceState
 from service.problems import Problem
-from service.protocols.json_response import json_response
+from service.protocols.contract import json_response
 from service.protocols.lenient import checked
 from service.protocols.oip.schemas import IndexRequest
 from service.protocols.oip.tensors import INPUTS, OUTPUT

@@ -59,7 +59,7 @@ ENDPOINTS = (
         for path in _NOT_SERVED
     ),
     *(
-        _OIP.inference(
+        _OIP.answering(
             f"{path}/infer",
             infer,
             "Vectors of texts",

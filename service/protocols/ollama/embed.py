@@ -11,11 +11,10 @@ from starlette.responses import Response
 from model.tokenization.tokenizer import Truncation
 from service.http.request_body import check_count
 from service.problems import Problem
-from service.protocols.contract import elapsed_s
+from service.protocols.contract import JSON, elapsed_s
 from service.protocols.embedding import embed, vector
 from service.protocols.exchange import Exchange
 from service.protocols.fields import WholeNumber, first_other
-from service.protocols.json_response import JSON
 from service.protocols.ollama.body import EmbeddingRequest
 from service.protocols.ollama.errors import WRONG_INPUT
 from service.settings import Settings

@@ -23,7 +23,7 @@ class OllamaError(BaseModel):
     error: str = Field(description="A sentence that says what is wrong.")
 
 
-def write_error(problem: Problem, status: HTTPStatus, _request_id: str) -> Response:
+def write_error(problem: Problem, status: HTTPStatus, *_: str) -> Response:
     """Build the response for a problem."""
     return error_response(orjson.dumps({"error": _sentence(problem)}), status, problem.headers)
 

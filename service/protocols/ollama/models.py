@@ -13,7 +13,7 @@ from model.contract import ModelInfo
 from service.engine.engine import Engine
 from service.lifecycle import VERSION, ServiceState
 from service.problems import Problem
-from service.protocols.json_response import JSON, json_response
+from service.protocols.contract import JSON, json_response
 from service.protocols.lenient import Fields
 from service.protocols.ollama.body import LATEST, find_engine, read_operation
 

@@ -18,8 +18,8 @@ _READS = ("unauthorized", "not-ready", "unsupported-media-type", "model-not-foun
 _POST = {"methods": ("POST",)}
 
 ENDPOINTS = (
-    _OLLAMA.inference("/api/embed", embed_texts, "Vectors of texts", OllamaEmbedRequest, OllamaVectors),
-    _OLLAMA.inference(
+    _OLLAMA.answering("/api/embed", embed_texts, "Vectors of texts", OllamaEmbedRequest, OllamaVectors),
+    _OLLAMA.answering(
         "/api/embeddings",
         embed_text,
         "Vector of a text",

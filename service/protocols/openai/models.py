@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from service.engine.engine import Engine
 from service.lifecycle import ServiceState
-from service.protocols.json_response import json_response
+from service.protocols.contract import json_response
 
 _STARTED = int(time.time())
 

@@ -13,7 +13,7 @@ from service.protocols.openai.models import model, models
 
 _OPENAI = Contract("openai", OpenAIError, write_error, ALL_BAD_REQUESTS)
 
-EMBEDDINGS = _OPENAI.inference(
+EMBEDDINGS = _OPENAI.answering(
     "/v1/embeddings",
     embeddings,
     "Vectors of texts, for the clients of OpenAI, Jina and Voyage",
@@ -22,7 +22,7 @@ EMBEDDINGS = _OPENAI.inference(
 )
 ENDPOINTS = (
     EMBEDDINGS,
-    _OPENAI.inference(
+    _OPENAI.answering(
         "/v1/contextualizedembeddings",
         contextualized,
         "Vectors of the parts of documents, for the clients of Voyage",

@@ -50,7 +50,7 @@ _TYPES: dict[str, ErrorType] = {
 """All other kinds of problem are of validation."""
 
 
-def write_error(problem: Problem, status: HTTPStatus, _request_id: str) -> Response:
+def write_error(problem: Problem, status: HTTPStatus, *_: str) -> Response:
     """Build the response for a problem."""
     kind = _TYPES.get(problem.kind, "Validation")
     if isinstance(problem, EmptyInput):

@@ -50,7 +50,7 @@ _PREFIXED: tuple[_Route, ...] = (
     ("/tokenize", tokenize, "Tokens of texts", TeiTokenizeRequest, list[list[TeiToken]]),
     ("/decode", decode, "Text of token ids", TeiDecodeRequest, list[str]),
 )
-_BY_MODEL = _ROOT.inference(
+_BY_MODEL = _ROOT.answering(
     PREFIX, with_headers(answer_root), "What the model does: embed, label or rank", ModelRequest, Any
 )
 _OF_MODEL = ("/", "/invocations", PREFIX + "/", PREFIX + "/invocations")
@@ -62,8 +62,8 @@ _OPERATIONS = {
 
 
 ENDPOINTS = (
-    *(_TEI.inference(*route) for route in _OWN),
-    *(_TEI.inference(PREFIX + path, *rest, route=path) for path, *rest in (*_OWN, *_PREFIXED)),
+    *(_TEI.answering(*route) for route in _OWN),
+    *(_TEI.answering(PREFIX + path, *rest, route=path) for path, *rest in (*_OWN, *_PREFIXED)),
     _BY_MODEL,
     *(replace(_BY_MODEL, path=path, summary=None, route=PREFIX) for path in _OF_MODEL),
     *(

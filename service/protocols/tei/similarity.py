@@ -6,7 +6,7 @@ from pydantic import Field, StrictStr
 from starlette.responses import Response
 
 from service.http.request_body import check_count
-from service.protocols.comparing import compare
+from service.protocols.embedding import compare
 from service.protocols.exchange import Exchange
 from service.protocols.lenient import Asked, Fields
 from service.protocols.tei.errors import EmptyInput, EmptyList

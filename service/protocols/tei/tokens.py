@@ -10,13 +10,12 @@ from starlette.responses import Response
 from model.contract import Encoding
 from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Truncation
-from service.protocols.decoding import check_counts, decode_ids
+from service.protocols.decoding import answer_tokens, check_counts, decode_ids
 from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS
 from service.protocols.lenient import Asked
 from service.protocols.tei.errors import EmptyList
 from service.protocols.tei.fields import PROMPT_NAME, DecodedIds, TextOrTexts
-from service.protocols.tokenizing import answer_tokens
 from service.settings import Settings
 from service.tasks.prompts import choose_prompt
 from service.tasks.results import Item
