@@ -1,0 +1,22 @@
+"""What takes long to make is kept in a folder of this checkout, for later runs and for the tests beside these."""
+
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+_PLACE = Path(__file__).parents[2] / ".pytest_cache"
+
+
+def keep(name: str, make: Callable[[Path], object]) -> Path:
+    """The file or folder of this name, which says what it was made of; made at the first call of any process."""
+    kept = _PLACE / name
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with kept.with_name(f"{kept.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            with TemporaryDirectory(dir=kept.parent) as place:
+                whole = Path(place) / "whole"
+                make(whole)
+                whole.rename(kept)
+    return kept
