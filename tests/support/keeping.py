@@ -1,4 +1,4 @@
-"""What takes long to make is kept in a folder of this checkout, for later runs and for the tests beside these."""
+"""Keeps what takes long to make in a folder of this checkout, for later runs and the tests beside these."""
 
 import fcntl
 from collections.abc import Callable
@@ -9,7 +9,10 @@ _PLACE = Path(__file__).parents[2] / ".pytest_cache"
 
 
 def keep(name: str, make: Callable[[Path], object]) -> Path:
-    """The file or folder of this name, which says what it was made of; made at the first call of any process."""
+    """Return the file or folder of this name, which is made at the first call of any process.
+
+    The name contains a checksum of everything that it is made of.
+    """
     kept = _PLACE / name
     kept.parent.mkdir(parents=True, exist_ok=True)
     with kept.with_name(f"{kept.name}.lock").open("w") as lock:

@@ -29,8 +29,8 @@ from model.pytorch.kernels.library import (
     find_kernels,
 )
 from model.pytorch.kernels.observations import IntArray, Observations
-from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.sources import checksum
+from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import (
     Attention,
     Collection,

@@ -38,8 +38,8 @@ def families_with(head: HeadKind) -> list[str]:
 def everywhere(head: HeadKind) -> pytest.MarkDecorator:
     """Every family with a head, in PyTorch and as graphs.
 
-    A graph ends before the head, which runs on what it gives: that of one family and head is traced before each
-    commit, of which classes of the sequence also pool.
+    A graph ends before the head, so that of one family and head is traced before each commit: classes of a
+    sequence, for which token vectors are also pooled.
     """
     repeated = pytest.mark.repeated
     traced = () if head == "classification" else pytest.mark.thorough
