@@ -121,11 +121,11 @@ def _serve(control: socket.socket) -> tuple[str, list[str]] | None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to this process too
     while True:
-        ready, _, _ = select.select([control, woken], [], [])
+        ready, _, _ = select.select([control.fileno(), woken], [], [])
         if woken in ready:
             os.read(woken, 1024)
             _report(running)
-        if control not in ready:
+        if control.fileno() not in ready:
             continue
         request, passed, _, _ = socket.recv_fds(control, _MOST_BYTES, 3)
         if not request:
