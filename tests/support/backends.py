@@ -1,12 +1,11 @@
 """The ways a model is run, for tests that hold for each of them."""
 
-import fcntl
 import hashlib
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -27,6 +26,7 @@ from model.pytorch.kernels.library import NoKernels, find_kernels
 from model.tokenization.tokenizer import TextTokenizer
 from tests.references.checkpoints import MINILM, SUITED, write_bert
 from tests.references.encoder import NaiveEncoder
+from tests.support.keeping import keep
 from tests.support.product import naive
 from tests.support.serving import Service, serve
 
@@ -54,7 +54,6 @@ torch_or_graph = pytest.mark.parametrize(
 
 
 ROOT = Path(__file__).parents[2]
-_GRAPHS = ROOT / ".pytest_cache" / "graphs"
 
 
 def export_folder(source: Path, target: Path) -> Path:
@@ -63,25 +62,17 @@ def export_folder(source: Path, target: Path) -> Path:
     Tracing takes up to a minute, so what the same code made of the same source is kept for later runs and for
     the tests beside these.
     """
-    kept = _GRAPHS / _checksum(source)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with kept.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.is_dir():
-            with TemporaryDirectory(dir=kept.parent) as place:
-                _export(source, Path(place) / "whole").rename(kept)
-    shutil.copytree(kept, target)
+    shutil.copytree(keep(f"graphs/{_checksum(source)}", partial(_export, source)), target)
     return target
 
 
-def _export(source: Path, target: Path) -> Path:
+def _export(source: Path, target: Path) -> None:
     checkpoint = load_checkpoint(source)
     target.mkdir(parents=True)
     write_graph(checkpoint.encoder, target, {DTYPE_KEY: "float32"})
     copy_contents(source, checkpoint.folder.layout, target)
     if checkpoint.predictor is not None:
         write_predictor(target, checkpoint.predictor)
-    return target
 
 
 def _checksum(source: Path) -> str:

@@ -119,13 +119,13 @@ def _serve(control: socket.socket) -> tuple[str, list[str]] | None:
     woken, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to this process too
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to this process too
     while True:
-        ready, _, _ = select.select([control, woken], [], [])
+        ready, _, _ = select.select([control.fileno(), woken], [], [])
         if woken in ready:
             os.read(woken, 1024)
             _report(running)
-        if control not in ready:
+        if control.fileno() not in ready:
             continue
         request, passed, _, _ = socket.recv_fds(control, _MOST_BYTES, 3)
         if not request:
@@ -134,7 +134,7 @@ def _serve(control: socket.socket) -> tuple[str, list[str]] | None:
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, interrupt)
             control.close()
             for unneeded in (woken, wakeup, *running.values()):
                 os.close(unneeded)

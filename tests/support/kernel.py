@@ -6,8 +6,8 @@ from ctypes import CDLL, CFUNCTYPE, byref, c_float, c_int, c_int32, c_int64, c_v
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
+from zlib import crc32
 
 import pytest
 import torch
@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from model.encoder.linear import activate
 from model.encoder.parts import Activation
 from model.encoder.positions import rotate
+from model.pytorch.kernels import build as builder
 from model.pytorch.kernels import library
-from model.pytorch.kernels.build import build
 from model.pytorch.kernels.instructions import KERNEL_SETS
 from model.pytorch.kernels.library import (
     ACTIVATIONS,
@@ -29,6 +29,7 @@ from model.pytorch.kernels.library import (
     find_int8_kernels,
 )
 from model.pytorch.kernels.observations import IntArray, Observations
+from model.pytorch.kernels.sources import checksum
 from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import (
     Attention,
@@ -42,6 +43,7 @@ from model.pytorch.kernels.structures import (
     Routing,
 )
 from tests.support.backends import instructions
+from tests.support.keeping import keep
 
 needs_kernels = pytest.mark.skipif(
     instructions(torch.float32) is None,
@@ -91,10 +93,10 @@ def kernels_of(steps: str) -> Kernels:
 def _emulated() -> Kernels:
     if not torch.cpu.get_capabilities().get("avx512_bf16"):
         pytest.skip("the processor has no AVX512-BF16")
-    with TemporaryDirectory() as folder:
-        target = Path(folder) / "emulated.so"
-        build(target, ["-DHEADLIGHT_EMULATE_TILES", "-Werror"])
-        return Kernels.of(CDLL(str(target)), next(one for one in KERNEL_SETS if one.tiled))
+    options = ["-DHEADLIGHT_EMULATE_TILES", "-Werror"]
+    made_of = crc32(Path(builder.__file__).read_bytes() + Path(__file__).read_bytes(), checksum())
+    target = keep(f"kernels/emulated-{made_of:x}", lambda place: builder.build(place, options))
+    return Kernels.of(CDLL(str(target)), next(one for one in KERNEL_SETS if one.tiled))
 
 
 def attend(

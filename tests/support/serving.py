@@ -53,13 +53,14 @@ def free_port() -> int:
 
 
 def environment(**settings: object) -> dict[str, str]:
-    """The environment of a service: ours without its settings, float32, no network, and `settings`.
+    """The environment of a service: ours without what it sets itself, float32, no network, and `settings`.
 
     One process, unless a test says otherwise: it starts faster. `TEST_PROCESSES` is another default, and
     `TEST_DTYPE` another precision.
     """
     settings = {"processes": os.environ.get("TEST_PROCESSES", "1"), **settings}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADLIGHT_")}
+    ours = ("HEADLIGHT_", "GOMP_SPINCOUNT")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     fixed = {
         "HEADLIGHT_DTYPE": os.environ.get("TEST_DTYPE", "float32"),
         "HF_HUB_OFFLINE": "1",

@@ -36,11 +36,16 @@ def families_with(head: HeadKind) -> list[str]:
 
 
 def everywhere(head: HeadKind) -> pytest.MarkDecorator:
-    """Every family with a head, in PyTorch and as graphs, one of which is traced before each commit."""
+    """Every family with a head, in PyTorch and as graphs.
+
+    A graph ends before the head, so that of one family and head is traced before each commit: classes of a
+    sequence, for which token vectors are also pooled.
+    """
     repeated = pytest.mark.repeated
+    traced = () if head == "classification" else pytest.mark.thorough
     cases = [pytest.param(name, "torch", id=name) for name in families_with(head)] + [
         pytest.param(
-            name, "onnx", id=f"{name} as a graph", marks=() if name == "modernbert, mean" else repeated
+            name, "onnx", id=f"{name} as a graph", marks=traced if name == "modernbert, mean" else repeated
         )
         for name in families_with(head)
     ]
