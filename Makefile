@@ -16,7 +16,7 @@ DEPLOY_PARTS ?=
 DEPLOY_OPTIONS ?=
 
 # Files besides pyproject.toml that contain the version. `make version NEW=…` updates them; see docs/releasing.md.
-VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md docs/install.md docs/operations.md \
+VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md docs/install.md docs/containers.md docs/monitoring.md \
   deploy/kubernetes/README.md deploy/kubernetes/base/deployment.yaml deploy/kubernetes/components/gpu/deployment.yaml \
   deploy/kubernetes/components/model/deployment.yaml $(wildcard deploy/kubernetes/overlays/*/kustomization.yaml)
 

@@ -34,6 +34,7 @@ API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 PROTOCOLS = (ROOT / "docs" / "protocols.md").read_text(encoding="utf-8")
 FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+MONITORING = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
 DOCUMENTS = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").glob("*.md")),
@@ -223,10 +224,10 @@ def test_no_setting_is_documented_that_is_not_there() -> None:
 
 
 def test_every_metric_is_documented() -> None:
-    """docs/operations.md names each metric, with its labels, and none that is not there."""
+    """docs/monitoring.md names each metric, with its labels, and none that is not there."""
     metrics = Metrics("0", ENDPOINTS)
     there = {m.name for m in metrics.registry.collect() if m.name.startswith("headlight_")}
-    documented = {name.removesuffix("_total") for name in re.findall(r"`(headlight_[a-z_]+)`", OPERATIONS)}
+    documented = {name.removesuffix("_total") for name in re.findall(r"`(headlight_[a-z_]+)`", MONITORING)}
     assert documented == there
 
 
