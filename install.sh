@@ -67,8 +67,8 @@ count_packages() {
 
 create_environment
 echo "Installing headlight into $1"
-with_cuda="with CUDA: about 2.9 GB to download, 7 GB on disk."
-for_cpus="for CPUs and its other packages: about 0.3 GB to download, 1.1 GB on disk."
+with_cuda="with CUDA: about 2.9 GB to download."
+for_cpus="for CPUs and its other packages: about 0.3 GB to download, 1.1 GB on disk with the model."
 if [ "$(uname -s)" != Linux ]; then
   install_with_pip "PyTorch $for_cpus"
 elif has_nvidia_card; then

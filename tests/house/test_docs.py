@@ -133,9 +133,11 @@ def test_an_example_that_differs_is_found() -> None:
             assert_alike(answer, shown(different), "")
 
 
-def test_the_python_of_the_readme_prints_what_the_readme_shows(service: Service) -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/moving.md"])
+def test_examples_of_the_client_print_what_they_show(page: str, service: Service) -> None:
     """The client's example runs as it stands."""
-    ((code, printed),) = re.findall(r"```python\n([^`]+?)```\n```text\n(.+?)```", README, flags=re.DOTALL)
+    pattern = r"```python\n(from headlight_client [^`]+?)```\n```text\n(.+?)```"
+    ((code, printed),) = re.findall(pattern, (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     code = code.replace("http://127.0.0.1:8000", service.url)
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout == printed
