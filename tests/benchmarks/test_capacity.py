@@ -29,7 +29,7 @@ def test_the_table_of_the_document_is_what_the_program_prints() -> None:
     """benchmarks/planning/capacity.md shows the output of the program, line by line."""
     command = [sys.executable, "-m", "benchmarks.planning.capacity"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    assert ran.stdout.strip() in (ROOT / "benchmarks" / "planning" / "capacity.md").read_text(encoding="utf-8")
+    assert ran.stdout.strip() in (ROOT / "benchmarks/planning/capacity.md").read_text(encoding="utf-8")
 
 
 def test_own_rates_take_the_place_of_the_measured_ones() -> None:
