@@ -36,7 +36,7 @@ is_at_hand() {
 
 # Sets `uv`: the one that is there, if it knows builds of PyTorch, or one in the environment.
 find_uv() {
-  uv=$(command -v uv) && "$uv" pip install --help 2> /dev/null | grep --quiet -e --torch-backend && return
+  uv=$(command -v uv) && "$uv" help pip install | grep --quiet -e --torch-backend && return
   uv=$environment/bin/uv
   [ -x "$uv" ] || "${pip[@]}" install --quiet uv==0.13.8
 }
@@ -52,14 +52,14 @@ install_with_uv() {
 install_with_pip() {
   echo "With pip: $1"
   installing=("${pip[@]}" install --no-compile)
-  "${installing[@]}" "$torch" --requirement "$here/requirements.lock" | count_packages
+  "${installing[@]}" --constraint "$here/requirements.lock" "$torch"
+  "${installing[@]}" --requirement "$here/requirements.lock" | count_packages
 }
 
-# One line that counts, on a terminal, in the place of three lines for each package.
+# One line that counts, on a terminal, in the place of three lines for each of the many small packages.
 count_packages() {
   if [ ! -t 1 ]; then cat; return; fi
-  awk '/^(Collecting|Requirement already)/ { name = ($1 == "Collecting") ? $2 : $4; said = ++count " packages: " name }
-       /^ +Downloading/ { said = count " packages: " name " " $NF }
+  awk '/^(Collecting|Requirement already)/ { said = ++count " packages: " ($1 == "Collecting" ? $2 : $4) }
        /^Installing/ { said = "unpacking " count " packages" }
        { printf "\r  %.70s\033[K", said; fflush() }
        END { printf "\r  %d packages\033[K\n", count }'

@@ -45,13 +45,13 @@ def install(tmp_path: Path) -> Install:
         )
         help_text = "no such option" if old else "--torch-backend"
         lines = (
-            'case "$*" in *--help*) echo "' + help_text + '"; exit 0;; esac',
+            'case "$*" in help*) echo "' + help_text + '"; exit 0;; esac',
             f'echo "uv $*" >> {called}',
             failing,
         )
         if uv in ("good", "unreachable"):
             write(programs / "uv", *lines)
-        write(programs / "made", 'case "$*" in *--help*) exit 0;; esac', f'echo "uv $*" >> {called}', failing)
+        write(programs / "made", 'case "$*" in help*) exit 0;; esac', f'echo "uv $*" >> {called}', failing)
         if card:
             write(programs / "nvidia-smi", 'echo "GPU 0: NVIDIA H100"')
         done = subprocess.run(
