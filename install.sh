@@ -26,7 +26,7 @@ create_environment() {
 }
 
 has_nvidia_card() {
-  [ -e /dev/nvidia0 ] || nvidia-smi --list-gpus 2> /dev/null | grep --quiet GPU
+  [ -e /dev/nvidia0 ] || nvidia-smi --list-gpus 2> /dev/null | grep GPU > /dev/null
 }
 
 # Whether this release of PyTorch is installed, or in a folder of wheels that pip knows: found without a download.
@@ -36,7 +36,7 @@ is_at_hand() {
 
 # Sets `uv`: the one that is there, if it knows builds of PyTorch, or one in the environment.
 find_uv() {
-  uv=$(command -v uv) && "$uv" help pip install | grep --quiet -e --torch-backend && return
+  uv=$(command -v uv) && "$uv" help pip install | grep -e --torch-backend > /dev/null && return
   uv=$environment/bin/uv
   [ -x "$uv" ] || "${pip[@]}" install --quiet uv==0.13.8
 }

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,9 @@ pytestmark = pytest.mark.skipif(
 CARD = Path("/dev/nvidia0").exists()
 """Whether this machine has one: stand-ins cannot take it away."""
 
+TOOLS = ("awk", "bash", "cat", "cp", "dirname", "grep", "mkdir", "uname")
+"""All that install.sh finds on its way, so that no uv and no nvidia-smi of this machine is called."""
+
 Install = Callable[..., tuple[list[str], str]]
 
 
@@ -24,6 +28,12 @@ Install = Callable[..., tuple[list[str], str]]
 def install(tmp_path: Path) -> Install:
     """Run install.sh with stand-ins for Python, pip, uv and nvidia-smi; returns the calls and the output."""
     called, programs, environment = tmp_path / "called", tmp_path / "programs", tmp_path / "environment"
+
+    programs.mkdir()
+    for tool in TOOLS:
+        found = shutil.which(tool)
+        assert found is not None
+        (programs / tool).symlink_to(found)
 
     def write(path: Path, *lines: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,9 +65,9 @@ def install(tmp_path: Path) -> Install:
         if card:
             write(programs / "nvidia-smi", 'echo "GPU 0: NVIDIA H100"')
         done = subprocess.run(
-            [ROOT / "install.sh", environment],
+            ["bash", ROOT / "install.sh", environment],
             cwd=tmp_path,
-            env={"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path)},
+            env={"PATH": str(programs), "HOME": str(tmp_path)},
             capture_output=True,
             text=True,
             timeout=60,
