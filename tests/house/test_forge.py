@@ -37,7 +37,14 @@ def test_files_keep_to_their_schema(schema: str) -> None:
     """The schemas are those that check-jsonschema brings: nothing is fetched."""
     files = sorted(ROOT.glob(SCHEMAS[schema]))
     assert files
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *files]
+    command = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        f"vendor.{schema}",
+        *map(str, files),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
