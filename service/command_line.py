@@ -16,6 +16,7 @@ from service.settings import PREFIX, Settings, SettingsError, read_settings, unk
 from service.system.process import freeze, set_up_process, settle
 from service.telemetry.logs import set_up_logs
 from service.telemetry.traces import TracesError
+from service.welcome import welcome
 from service.workers.count_processes import count_processes
 from service.workers.start_limit import StartLimit
 from service.workers.supervisor import Supervisor
@@ -75,8 +76,10 @@ def _serve_alone(settings: Settings) -> None:
     def started() -> None:
         limit.end()
         settle()
+        welcome(settings, listener)
 
     app = create_app(settings)
     state: ServiceState = app.state.service
     state.on_ready = started
-    serve(app, state, open_listener(settings))
+    listener = open_listener(settings)
+    serve(app, state, listener)

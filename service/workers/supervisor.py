@@ -35,6 +35,7 @@ from service.system.process import freeze, proportional_bytes, settle
 from service.system.signals import ending_signals
 from service.telemetry.logs import write_at_once
 from service.telemetry.metrics import Metrics
+from service.welcome import welcome
 from service.workers.deaths import FRUITLESS, Deaths
 from service.workers.scratch import scratch_folder
 from service.workers.start_limit import StartLimit, overdue
@@ -205,6 +206,7 @@ class Supervisor:
             if handed_over and not column.opened:
                 column.open()
                 log.info("ready: %d processes serve %s", self._board.processes, ", ".join(self._models))
+                welcome(self._settings, self._listener)
             return
         unready = [slot for slot in range(self._board.processes) if not self._beat(slot)]
         if not unready:

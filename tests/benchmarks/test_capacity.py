@@ -26,10 +26,10 @@ def test_every_kind_was_measured_at_every_length() -> None:
 
 
 def test_the_table_of_the_document_is_what_the_program_prints() -> None:
-    """docs/scaling.md shows the output of `python -m benchmarks.planning.capacity`, line by line."""
+    """benchmarks/planning/capacity.md shows the output of the program, line by line."""
     command = [sys.executable, "-m", "benchmarks.planning.capacity"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    assert ran.stdout.strip() in (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    assert ran.stdout.strip() in (ROOT / "benchmarks/planning/capacity.md").read_text(encoding="utf-8")
 
 
 def test_own_rates_take_the_place_of_the_measured_ones() -> None:

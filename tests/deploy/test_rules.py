@@ -8,7 +8,7 @@ import pytest
 from service.protocols.endpoints import ENDPOINTS
 from tests.deploy.watching import (
     DASHBOARDS,
-    OPERATIONS,
+    MONITORING,
     PROMETHEUS,
     alerts,
     dashboard,
@@ -23,7 +23,7 @@ from tests.deploy.watching import (
 )
 from tests.support.serving import ROOT, Json
 
-_, _, _ALARMS = OPERATIONS.partition("\n## Alerts\n")
+_, _, _ALARMS = MONITORING.partition("\n## Alerts\n")
 _ALARMS = _ALARMS.partition("\n## ")[0]
 RUNBOOKS = dict(re.findall(r"^### (\S+)\n\n(.+?)(?=\n+### |\Z)", _ALARMS, flags=re.DOTALL | re.MULTILINE))
 
@@ -49,7 +49,7 @@ def test_an_alarm_says_what_it_means(name: str) -> None:
     assert set(annotations) == {"summary", "description", "runbook"}
     assert annotations["summary"].endswith(".")
     assert annotations["description"].endswith(".")
-    assert annotations["runbook"] == f"docs/operations.md#{name.lower()}"
+    assert annotations["runbook"] == f"docs/monitoring.md#{name.lower()}"
 
 
 def test_every_alarm_has_a_runbook_and_every_runbook_an_alarm() -> None:
@@ -71,7 +71,7 @@ def test_a_runbook_speaks_of_what_is_there(name: str) -> None:
 
 def test_the_objectives_name_what_is_recorded() -> None:
     """The series that the documents name in passing are those of the rules."""
-    named = set(re.findall(r"\bjob:headlight_\w+:\w+", OPERATIONS))
+    named = set(re.findall(r"\bjob:headlight_\w+:\w+", MONITORING))
     assert named
     assert named <= records().keys()
 
@@ -142,4 +142,4 @@ def test_the_documents_say_how_long_history_must_be_kept() -> None:
     """Budgets of 30 days need as much history; both places that say so agree."""
     comment = (ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
     assert "--storage.tsdb.retention.time=35d" in comment
-    assert "--storage.tsdb.retention.time=35d" in OPERATIONS
+    assert "--storage.tsdb.retention.time=35d" in MONITORING

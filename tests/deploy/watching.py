@@ -16,7 +16,7 @@ from tests.support.serving import ROOT, Json
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 GRAFANA = ROOT / "deploy" / "grafana"
 DASHBOARDS = ("service", "model")
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+MONITORING = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
 
 # Of Prometheus itself, for every target and every alarm.
 _PROMETHEUS_OWN = {"up", "scrape_duration_seconds", "ALERTS"}

@@ -34,6 +34,7 @@ API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 PROTOCOLS = (ROOT / "docs" / "protocols.md").read_text(encoding="utf-8")
 FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+MONITORING = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
 DOCUMENTS = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").glob("*.md")),
@@ -132,9 +133,11 @@ def test_an_example_that_differs_is_found() -> None:
             assert_alike(answer, shown(different), "")
 
 
-def test_the_python_of_the_readme_prints_what_the_readme_shows(service: Service) -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/moving.md"])
+def test_examples_of_the_client_print_what_they_show(page: str, service: Service) -> None:
     """The client's example runs as it stands."""
-    ((code, printed),) = re.findall(r"```python\n([^`]+?)```\n```text\n(.+?)```", README, flags=re.DOTALL)
+    pattern = r"```python\n(from headlight_client [^`]+?)```\n```text\n(.+?)```"
+    ((code, printed),) = re.findall(pattern, (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     code = code.replace("http://127.0.0.1:8000", service.url)
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout == printed
@@ -223,10 +226,10 @@ def test_no_setting_is_documented_that_is_not_there() -> None:
 
 
 def test_every_metric_is_documented() -> None:
-    """docs/operations.md names each metric, with its labels, and none that is not there."""
+    """docs/monitoring.md names each metric, with its labels, and none that is not there."""
     metrics = Metrics("0", ENDPOINTS)
     there = {m.name for m in metrics.registry.collect() if m.name.startswith("headlight_")}
-    documented = {name.removesuffix("_total") for name in re.findall(r"`(headlight_[a-z_]+)`", OPERATIONS)}
+    documented = {name.removesuffix("_total") for name in re.findall(r"`(headlight_[a-z_]+)`", MONITORING)}
     assert documented == there
 
 

@@ -48,7 +48,7 @@ def test_every_image_and_example_has_this_version() -> None:
     contents = texts()
     assert stale(contents, VERSION) == []
     found = [name for name, text in contents.items() if not name.startswith(_TESTS) and IMAGE.search(text)]
-    assert {"docker-compose.yml", "docs/operations.md", "deploy/kubernetes/base/deployment.yaml"} <= {*found}
+    assert {"docker-compose.yml", "docs/containers.md", "deploy/kubernetes/base/deployment.yaml"} <= {*found}
 
 
 def test_a_new_version_is_set_everywhere_at_once(tmp_path: Path) -> None:

@@ -1,12 +1,10 @@
 """`InferenceClient` of huggingface_hub, at the base URL of its contract as at its routes."""
 
-import re
-
 import pytest
 
 from tests.references.comparing import distance
-from tests.support.libraries import answers, needs, run
-from tests.support.serving import LONG, ROOT, Service, post, serve
+from tests.support.libraries import answers, needs
+from tests.support.serving import LONG, Service, post, serve
 
 NAME = "huggingface_hub"
 pytestmark = needs(NAME)
@@ -135,12 +133,3 @@ def test_its_token_is_the_key_of_the_service() -> None:
     with serve(api_keys=key) as guarded:
         assert answers(NAME, KEYED, url=f"{guarded.url}/tei", key=key) == [1, 384]
         assert answers(NAME, KEYED, url=f"{guarded.url}/tei", key="hf_of_the_hub") == 401
-
-
-def test_the_example_of_the_document_prints_what_it_shows(tei: Service) -> None:
-    """docs/protocols.md shows the client as it is."""
-    page = (ROOT / "docs" / "protocols.md").read_text(encoding="utf-8")
-    ((code, printed),) = re.findall(
-        r"```python\n(from huggingface_hub [^`]+?)```\n```text\n(.+?)```", page, flags=re.DOTALL
-    )
-    assert run(NAME, code.replace("http://127.0.0.1:8000", tei.url)) == printed

@@ -1,6 +1,5 @@
 """Triton's own library, by HTTP, in both of its clients."""
 
-import re
 from typing import Any
 
 import pytest
@@ -8,8 +7,8 @@ import pytest
 from service.lifecycle import VERSION
 from tests.references.checkpoints import MINILM
 from tests.references.comparing import distance
-from tests.support.libraries import answers, needs, run
-from tests.support.serving import ROOT, Service, serve
+from tests.support.libraries import answers, needs
+from tests.support.serving import Service, serve
 from tests.support.tei import TEXT, TEXTS
 
 NAME = "tritonclient"
@@ -195,15 +194,6 @@ def test_errors_are_the_library_s_with_the_service_s_sentence(tei: Service) -> N
         status, part = expected.get(call, ("404", "is not supported"))
         assert [one[0] for one in refusals] == [status, status], call
         assert all(part in one[1] for one in refusals), call
-
-
-def test_the_example_of_the_document_prints_what_it_shows(service: Service) -> None:
-    """docs/protocols.md shows the client as it is."""
-    page = (ROOT / "docs" / "protocols.md").read_text(encoding="utf-8")
-    ((code, printed),) = re.findall(
-        r"```python\n([^`]*tritonclient[^`]+?)```\n```text\n(.+?)```", page, flags=re.DOTALL
-    )
-    assert run(NAME, code.replace("127.0.0.1:8000", service.url.removeprefix("http://"))) == printed
 
 
 KEYED = """

@@ -1,4 +1,4 @@
-"""What docs/operations.md says of files that change under a service is what happens."""
+"""What docs/load.md says of files that change under a service is what happens."""
 
 import shutil
 import signal

@@ -173,9 +173,9 @@ def test_a_line_of_text_is_short_and_whole(several: Service) -> None:
 
 
 def test_every_field_of_a_line_is_documented(proxied: Service) -> None:
-    """docs/operations.md has a row for each, and none for what is not there."""
-    operations = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    table = operations.partition("\n## Logs\n")[2].partition("\n## ")[0]
+    """docs/monitoring.md has a row for each, and none for what is not there."""
+    monitoring = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    table = monitoring.partition("\n## Logs\n")[2].partition("\n## ")[0]
     documented = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.+?) \|", table, flags=re.MULTILINE))))
     line = logged(proxied, "fields", traceparent=PARENT, X_Forwarded_For="198.51.100.1")
     assert documented == line.keys() | {"key", "exception"}
