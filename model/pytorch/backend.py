@@ -40,10 +40,8 @@ from model.pytorch.kernels.stack import run_on_kernels
 from model.pytorch.observing import BatchObserver
 from model.pytorch.tensor_operations import TensorOperations
 
-# One size only, so startup measures none: on a busy machine the winner would change from start to start.
 # 256 and 512 tokens run at 0.86 and 0.95 of this rate, 2048 no faster (`benchmarks/passes/forward.md`).
-_BUDGETS = (1024,)
-_BUDGETS_CUDA = (1024, 2048, 4096, 8192, 16384, 32768)
+_BUDGET, _BUDGET_CUDA = 1024, 8192
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 EXACT = "float64"
 """A dtype that is not served: in it, all but the results is computed, to tell how much float32 rounds."""
@@ -135,7 +133,7 @@ class TorchBackend:
     ) -> None:
         device = choose_device(device)
         dtype = choose_dtype(dtype, device, native=native)
-        self.budgets = _BUDGETS if device == "cpu" else _BUDGETS_CUDA
+        self.budget = _BUDGET if device == "cpu" else _BUDGET_CUDA
         self.device = torch.device(device)
         self.use_threads(threads or min(torch.get_num_threads(), count_cores()))
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()

@@ -24,7 +24,6 @@ from service.engine.jobs import Job, Waiting
 from service.engine.measuring import (
     agree,
     is_agreed,
-    measure_budget,
     measure_speed,
     plain_want,
     short_text,
@@ -72,11 +71,11 @@ class Arrivals:
 class Engine:
     """Runs one model for many clients. `tokenize`, `submit` and `stream` are called on the event loop.
 
-    With `max_batch_tokens` None the budget is measured; `largest_request` is the maximum number of tokens in
-    one request, and `max_queue_tokens` None means room for four of those. With `timeout_s` None, requests
-    must be answered in half a minute, or in twice the time of the longest text if that is more. A pass that
-    makes no progress for `still_s` seconds is abandoned. `device` is shared by the engines that run on it,
-    `column` with the service's other processes.
+    With `max_batch_tokens` None batches have the backend's budget; `largest_request` is the maximum number of
+    tokens in one request, and `max_queue_tokens` None means room for four of those. With `timeout_s` None,
+    requests must be answered in half a minute, or in twice the time of the longest text if that is more. A
+    pass that makes no progress for `still_s` seconds is abandoned. `device` is shared by the engines that run
+    on it, `column` with the service's other processes.
     """
 
     def __init__(
@@ -101,10 +100,8 @@ class Engine:
         self._tokenizer = tokenizer
         self._backend = backend
         self._metrics = metrics
-        self._given_budget = max_batch_tokens
-        budget = max_batch_tokens or backend.budgets[-1]
         self._largest_request = largest_request
-        self._throughput = Throughput(budget)
+        self._throughput = Throughput(max_batch_tokens or backend.budget)
         self._queue = WaitingQueue(
             name,
             metrics,
@@ -157,7 +154,7 @@ class Engine:
 
     @property
     def max_batch_tokens(self) -> int:
-        """The token budget of a batch: configured or measured, and halved each time memory ran out."""
+        """The token budget of a batch: configured or the backend's, and halved each time memory ran out."""
         return self._throughput.budget
 
     @property
@@ -379,12 +376,10 @@ class Engine:
         return queue_s, compute_s
 
     def _measure(self) -> None:
-        """Measure the speed and the budget, or take over what the first process of the service measured."""
+        """Measure the speed, or take over what the first process of the service measured."""
         throughput = self._throughput
         if not is_agreed(self._column, self.name):
             throughput.speed = measure_speed(self._backend, self._tokenizer)
-            if self._given_budget is None:
-                throughput.budget = measure_budget(self.name, self._backend, self._tokenizer, self._lanes)
         agree(self._column, self.name, throughput)
         self.longest_s = throughput.speed.seconds(self.info.max_length)
         timeout_s = self._given_timeout_s or max(_TIMEOUT_S, 2 * self.longest_s)

@@ -42,11 +42,9 @@ LAST_CLIENT, LAST_SEEN, PREVIOUS_CLIENT, PREVIOUS_SEEN = 15, 16, 17, 18
 _FIXED = 20
 
 # What processes agree on for each model, before the service opens.
-BUDGET = 0
-"""The token budget of a batch."""
-PER_TOKEN, PER_PAIR = 1, 2
+PER_TOKEN, PER_PAIR = 0, 1
 """How long a token takes, and attention for each token that it attends to, in femtoseconds."""
-_AGREED = 3
+_AGREED = 2
 
 # Rows of the column that all share, which is written before the service opens.
 _COMPLETE, _OPENED, _AGREED_MEMORY = 0, 1, 2

@@ -94,8 +94,8 @@ class Watched:
         return self.inner.lanes
 
     @property
-    def budgets(self) -> Sequence[int]:
-        return self.inner.budgets
+    def budget(self) -> int:
+        return self.inner.budget
 
     def cost(self, lengths: Sequence[int]) -> int:
         return self.inner.cost(lengths)
