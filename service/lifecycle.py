@@ -12,9 +12,9 @@ from importlib.metadata import version
 
 from model.errors import ModelError
 from service.clients.addresses import Peers
-from service.clients.company import Company
 from service.clients.keys import Keys, open_key_file
 from service.clients.presence import Presence
+from service.clients.recent_connections import RecentConnections
 from service.clients.slow_readers import Readers
 from service.clients.turns import Turns
 from service.endpoints import Endpoints
@@ -28,8 +28,8 @@ from service.problems import Problem
 from service.refusals import Absent, Overload, Refusal, retry_after
 from service.replies.json_arrays import prepare
 from service.settings import Settings
-from service.sharing.board import ANSWERED, GROWTH, IN_FLIGHT, alone
 from service.sharing.connections import Siblings
+from service.sharing.scoreboard import ANSWERED, GROWTH, IN_FLIGHT, single_process
 from service.system.file_pages import release_weights
 from service.system.process import resident_bytes, trim_memory
 from service.system.stages import tell_stage
@@ -93,8 +93,8 @@ class ServiceState:
         self.settings = settings
         self.endpoints = endpoints
         self.siblings = siblings
-        self.column = alone(settings.models) if siblings is None else siblings.column
-        self.greets = False
+        self.counters = single_process(settings.models) if siblings is None else siblings.counters
+        self.is_placeholder = False
         """Whether it only answers until the workers are ready, and then passes its connections to them."""
         # Of several processes, only the supervisor reads the key file.
         self.key_file = open_key_file(settings.keys, settings.api_keys_file) if siblings is None else None
@@ -106,12 +106,12 @@ class ServiceState:
         """Set by a signal: new requests are refused, accepted ones are still answered."""
         self.drained_by: float | None = None
         """Set by a signal: when the process must have exited, in `time.monotonic` seconds."""
-        self.memory = Memory(ANSWERS * settings.max_response_bytes, self.column)
+        self.memory = Memory(ANSWERS * settings.max_response_bytes, self.counters)
         self.peers = Peers(settings.proxies)
-        self.presence = Presence(self.column)
+        self.presence = Presence(self.counters)
         self.turns = Turns(self.presence, yields=siblings is None)
         self._overload = Overload(self.turns)
-        self.company = Company()
+        self.recent_connections = RecentConnections()
         self.readers = Readers()
         self.absent = Absent()
         self.running: set[asyncio.Task[object]] = set()
@@ -148,7 +148,7 @@ class ServiceState:
     def count_unanswered(self, change: int) -> None:
         """Count requests that a connection has received, or answered."""
         self._unanswered += change
-        self.column.own[IN_FLIGHT] = self._unanswered
+        self.counters.own[IN_FLIGHT] = self._unanswered
 
     def charged_for_reading(self, client: str) -> str:
         """Return who is charged for reading what arrives from an address, whose client this is.
@@ -168,7 +168,7 @@ class ServiceState:
     def end(self, task: asyncio.Task[object]) -> None:
         """Count an inference request as answered."""
         self.running.discard(task)
-        self.column.own[ANSWERED] += 1
+        self.counters.own[ANSWERED] += 1
         self.metrics.in_flight.set(len(self.running))
 
     @property
@@ -284,7 +284,7 @@ class ServiceState:
                 lambda: self.memory.changed,
                 answering=lambda: self.in_flight > 0,
                 given=self._memory_given,
-                elsewhere=lambda: self.column.elsewhere(GROWTH),
+                elsewhere=lambda: self.counters.elsewhere(GROWTH),
             )
             self._engines = engines
             self._overload.engines = engines.values()

@@ -1,8 +1,8 @@
 """Which client is next, and how much of the queue each may use. No clock, no locks: `WaitingQueue` has one.
 
-The order is start-time fair queueing over tokens (Goyal, Vin & Cheng 1996), as between the models of a device
-(`device.py`): backlogged clients get equal shares of the tokens, a client that was idle rejoins at the
-current virtual time, and a light client never waits behind another's backlog.
+The order is start-time fair queueing over tokens (Goyal, Vin & Cheng 1996), as between the models of a
+device (`lane_scheduler.py`): backlogged clients get equal shares of the tokens, a client that was idle
+rejoins at the current virtual time, and a light client never waits behind another's backlog.
 
 Space is shared by a dynamic threshold (Choudhury & Hahne 1998): a client may occupy no more of the queue than
 it leaves free. So a single client gets half of it, two get a third each, and a newcomer always finds space.
@@ -16,7 +16,7 @@ from itertools import islice, repeat
 from operator import attrgetter, itemgetter
 from typing import Generic, Protocol, TypeVar
 
-from service.sharing.board import Ledger, alone
+from service.sharing.scoreboard import ClientTotals, single_process
 
 # Clients whose recent use is remembered, at least; idle ones beyond them start afresh.
 _REMEMBERED = 4096
@@ -75,11 +75,11 @@ class ClientQueue(Generic[SizedT]):
 class ClientQueues(Generic[SizedT]):
     """The queues of all clients.
 
-    `ledger` counts the tokens that clients occupy in all processes, which share the capacity.
+    `totals` counts the tokens that clients occupy in all processes, which share the capacity.
     """
 
-    def __init__(self, ledger: Ledger | None = None) -> None:
-        self._ledger = ledger or alone().ledger()
+    def __init__(self, totals: ClientTotals | None = None) -> None:
+        self._client_totals = totals or single_process().client_totals()
         self.tokens = 0
         """Waiting tokens."""
         self.reserved = 0
@@ -113,19 +113,19 @@ class ClientQueues(Generic[SizedT]):
     @property
     def occupied(self) -> int:
         """How many tokens of the capacity all clients use."""
-        return self.tokens + self.reserved + self._ledger.elsewhere
+        return self.tokens + self.reserved + self._client_totals.elsewhere
 
     def occupancy(self, client: str) -> int:
         """How many tokens of the capacity a client uses."""
         queue = self._queues.get(client)
-        return (queue.occupancy if queue else 0) + self._ledger.elsewhere_of(client)
+        return (queue.occupancy if queue else 0) + self._client_totals.elsewhere_of(client)
 
     def reserve(self, client: str, tokens: int) -> None:
         """Reserve capacity for a request still to be queued; a negative number releases it."""
         queue = self._queue_of(client)
         queue.reserved += tokens
         self.reserved += tokens
-        self._ledger.add(client, tokens)
+        self._client_totals.add(client, tokens)
         self._start_afresh_if_idle()
 
     def add(self, client: str, sequences: Sequence[SizedT]) -> None:
@@ -230,7 +230,7 @@ class ClientQueues(Generic[SizedT]):
     def _count(self, queue: ClientQueue[SizedT], tokens: int, inputs: int) -> None:
         queue.waiting_tokens += tokens
         self.tokens += tokens
-        self._ledger.add(queue.client, tokens)
+        self._client_totals.add(queue.client, tokens)
         self.inputs += inputs
 
     def _light(self, lightest: int) -> "list[ClientQueue[SizedT]]":

@@ -12,7 +12,7 @@ from model.progress import Progress
 from model.tokenization.tokenizer import TextTokenizer
 from service.engine.speed import Speed
 from service.engine.throughput import Throughput
-from service.sharing.board import PER_PAIR, PER_TOKEN, Column
+from service.sharing.scoreboard import PER_PAIR, PER_TOKEN, Counters
 
 _FEMTO = 1e15
 # Typical lengths of sentences and paragraphs; all different, because equal lengths run faster together.
@@ -53,6 +53,7 @@ def warm_up(backend: Backend, tokenizer: TextTokenizer, lanes: int) -> None:
         for want in wants:
             for shares in {1, lanes}:
                 backend.run(Batch.pack(encodings, [want, want]), lanes=shares)
+    backend.run(Batch.pack([short_text(tokenizer, info)], [plain]))
 
 
 def measure_speed(backend: Backend, tokenizer: TextTokenizer) -> Speed:
@@ -73,20 +74,21 @@ def measure_speed(backend: Backend, tokenizer: TextTokenizer) -> Speed:
     return speed
 
 
-def is_agreed(column: Column | None, name: str) -> bool:
+def is_shared(counters: Counters | None, name: str) -> bool:
     """Whether a process of the service has measured a model."""
-    return column is not None and column.agreed(name, PER_TOKEN) > 0
+    return counters is not None and counters.common[counters.parts[name] + PER_TOKEN] > 0
 
 
-def agree(column: Column | None, name: str, throughput: Throughput) -> None:
+def share(counters: Counters | None, name: str, throughput: Throughput) -> None:
     """Tell the other processes what was measured here, or take over what they have measured."""
     speed = throughput.speed
-    if column is not None:
-        if not is_agreed(column, name):
-            column.agree(name, PER_PAIR, int(speed.per_pair_s * _FEMTO))
-            column.agree(name, PER_TOKEN, int(speed.per_token_s * _FEMTO))
-        speed.per_pair_s = column.agreed(name, PER_PAIR) / _FEMTO
-        speed.per_token_s = column.agreed(name, PER_TOKEN) / _FEMTO
+    if counters is not None:
+        common, part = counters.common, counters.parts[name]
+        if not is_shared(counters, name):
+            common[part + PER_PAIR] = int(speed.per_pair_s * _FEMTO)
+            common[part + PER_TOKEN] = int(speed.per_token_s * _FEMTO)
+        speed.per_pair_s = common[part + PER_PAIR] / _FEMTO
+        speed.per_token_s = common[part + PER_TOKEN] / _FEMTO
     throughput.tokens_per_s = 1 / speed.per_token_s
 
 

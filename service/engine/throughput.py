@@ -1,10 +1,8 @@
 """One model's batch budget, measured speed and tokens per body byte, shared by its lanes."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from service.engine.admission import Demand
 from service.engine.speed import Speed
 
 # Averages over about the last ten batches or bodies.
@@ -34,13 +32,6 @@ class Throughput:
     def seconds(self, tokens: int) -> float:
         """Estimate how long all cores take for a number of tokens; 0 until measured."""
         return tokens / self.tokens_per_s if self.tokens_per_s else 0.0
-
-    def demand(
-        self, client: str, tokens: int, within_s: float = math.inf, *, returned: bool = False
-    ) -> Demand:
-        """Return the demand of a request of about this number of tokens, at least one."""
-        tokens = max(1, tokens)
-        return Demand(client, tokens, self.seconds(tokens), within_s, returned)
 
     def record_batch(self, lengths: Sequence[int], seconds: float, *, lanes: int) -> None:
         """Record a batch of sequences that ran while `lanes` lanes were in use."""

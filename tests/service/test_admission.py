@@ -7,7 +7,7 @@ import random
 import pytest
 
 from service.engine.admission import Backlog, Demand, Load, Returns, exceeds, wait_s
-from service.sharing.board import Board
+from service.sharing.scoreboard import Scoreboard
 
 LIMIT_S = 30.0
 NOTHING = Load(0.0, 0.0, 0)
@@ -57,8 +57,8 @@ def test_a_short_deadline_is_met_in_equal_shares() -> None:
 
 def test_the_work_of_other_processes_and_models_counts() -> None:
     """They run on the same cores."""
-    board = Board(2, ["one", "two"])
-    here, there = Backlog(board.column(0)), Backlog(board.column(1))
+    scoreboard = Scoreboard(2, ["one", "two"])
+    here, there = Backlog(scoreboard.counters(0)), Backlog(scoreboard.counters(1))
     here.set("one", 1.0)
     here.set("two", 2.0)
     there.set("one", 4.0)
@@ -74,8 +74,8 @@ def simulate(
     Returns how many were answered, and the whole time relative to that of the work. A clock of its own runs:
     the device takes `seconds` for a request, and requests are refused as a queue refuses them.
     """
-    board = Board(processes, ["model"])
-    returns = [Returns(board.column(slot)) for slot in range(processes)]
+    scoreboard = Scoreboard(processes, ["model"])
+    returns = [Returns(scoreboard.counters(slot)) for slot in range(processes)]
     arrivals = [(client / 1000, client, 0) for client in range(clients)]
     heapq.heapify(arrivals)
     ends, answered = 0.0, 0
