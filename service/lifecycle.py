@@ -21,6 +21,7 @@ from service.endpoints import Endpoints
 from service.engine.admission import Retry
 from service.engine.engine import Engine
 from service.engine.permit import Permit
+from service.engine.throughput import MIN_BODY_BYTES
 from service.engine.trimming import MemoryTrimmer
 from service.loading import load_engines
 from service.memory_limits import ANSWERS, Memory, check_size, memory_given
@@ -30,7 +31,7 @@ from service.replies.json_arrays import prepare
 from service.settings import Settings
 from service.sharing.connections import Siblings
 from service.sharing.scoreboard import ANSWERED, GROWTH, IN_FLIGHT, single_process
-from service.system.file_pages import release_weights
+from service.system.file_pages import release_file_pages
 from service.system.process import resident_bytes, trim_memory
 from service.system.stages import tell_stage
 from service.telemetry.metrics import Metrics
@@ -195,6 +196,8 @@ class ServiceState:
 
     def check_room(self, permit: Permit) -> None:
         """Raise the 429 for a request of this size if no model has room for it."""
+        if permit.body_bytes < MIN_BODY_BYTES and not self._overload.may_refuse:
+            return  # there is room for any that is small
         refusal = self._overload.full(permit.client, permit.body_bytes, returned=permit.returned)
         if refusal is not None:
             permit.retry = refusal.retry()
@@ -267,7 +270,7 @@ class ServiceState:
                 tell_stage(f"warming up {name}")
                 engine.start()
             prepare()
-            release_weights()
+            release_file_pages(only_weights=True)
             trim_memory()
             self._plan_memory()
         except ModelError as error:

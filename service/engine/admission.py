@@ -5,7 +5,7 @@ import random
 import time
 from dataclasses import dataclass
 
-from service.sharing.scoreboard import RETURNS, WHOLE_RETURNS, WORK, Counters, single_process
+from service.sharing.scoreboard import RETRY_AT, RETRY_AT_WHOLE, WORK, Counters, single_process
 
 # Of the time in which requests must be answered, the part that light clients find free, whatever the others
 # send; a client is light whose work takes no more than another part of that time.
@@ -174,14 +174,14 @@ class QueueFull:
     """That it would take to run."""
     burst_s: float
     """That requests may take together which come back at once."""
-    returns: "Returns"
+    times: "RetryTimes"
 
     def retry(self) -> Retry:
         """Give one of them a time to come back."""
-        return self.returns.after(self.wait_s, self.seconds, self.burst_s)
+        return self.times.after(self.wait_s, self.seconds, self.burst_s)
 
 
-class Returns:
+class RetryTimes:
     """Gives refused requests times to come back, one after the other, as the device will be free for them.
 
     The processes of a service tell each other by `counters` until when they have given times.
@@ -196,8 +196,8 @@ class Returns:
         It would find room after `wait_s`, and requests of `burst_s` together fit at once.
         """
         now = time.monotonic() if now is None else now
-        at = self._book(RETURNS, now + wait_s, seconds, now)
-        whole = self._book(WHOLE_RETURNS, at, seconds / min(1.0, max(burst_s, seconds, 1e-3)), now)
+        at = self._book(RETRY_AT, now + wait_s, seconds, now)
+        whole = self._book(RETRY_AT_WHOLE, at, seconds / min(1.0, max(burst_s, seconds, 1e-3)), now)
         return Retry(at - now, max(1, math.ceil(whole - now)))
 
     def _book(self, counter: int, soonest: float, seconds: float, now: float) -> float:

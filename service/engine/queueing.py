@@ -14,7 +14,7 @@ from service.engine.admission import (
     OverloadedError,
     QueueFull,
     Retry,
-    Returns,
+    RetryTimes,
     exceeds,
     wait_s,
 )
@@ -82,7 +82,7 @@ class WaitingQueue:
         counters = counters or single_process([name])
         self._client_totals = counters.client_totals(name)
         self._backlog = backlog or Backlog(counters)
-        self._returns = Returns(counters)
+        self._retry_times = RetryTimes(counters)
         self._allows = allows
         self._clients: ClientQueues[Waiting] = ClientQueues(self._client_totals)
         self._waiting_s = 0.0
@@ -335,7 +335,7 @@ class WaitingQueue:
         rate = self._throughput.tokens_per_s
         limit_s = min(self.timeout_s, self.max_tokens / rate) if rate else self.timeout_s
         soonest_s = wait_s(demand, self._load(demand.client), limit_s)
-        return QueueFull(soonest_s, demand.seconds, _AT_ONCE * limit_s, self._returns)
+        return QueueFull(soonest_s, demand.seconds, _AT_ONCE * limit_s, self._retry_times)
 
     def _fits(self, demand: Demand, tolerance: float) -> bool:
         limit = tolerance * self.max_tokens

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 
 from service.engine.engine import Engine
-from service.system.file_pages import release_weights
+from service.system.file_pages import release_file_pages
 from service.system.process import own_bytes, resident_bytes, trim_memory
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class MemoryTrimmer:
         try:
             for engine in self._engines:
                 engine.trim_memory()
-            release_weights()
+            release_file_pages(only_weights=True)
             self._trim()
         except Exception:
             log.exception("could not trim memory")

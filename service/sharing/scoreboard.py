@@ -34,7 +34,7 @@ HANDED_OVER = 11
 """Of the placeholder that answers while the models load: 1 once it accepts no more connections."""
 WORK = 12
 """How long it would take the service to run what waits in its queues and runs, in nanoseconds."""
-RETURNS, WHOLE_RETURNS = 13, 14
+RETRY_AT, RETRY_AT_WHOLE = 13, 14
 """Until when refused requests were told to come back, in milliseconds and in whole seconds."""
 LAST_CLIENT, LAST_SEEN, PREVIOUS_CLIENT, PREVIOUS_SEEN = 15, 16, 17, 18
 """The two clients that sent something last, as hashes, and when."""
