@@ -89,7 +89,7 @@ class ClientQueues(Generic[SizedT]):
         self._queues: dict[str, ClientQueue[SizedT]] = {}
         self._forget_at = _REMEMBERED
         self._order: list[ClientQueue[SizedT]] = []
-        """The queues in which something waits, by tag; a list is sorted faster than a heap is searched."""
+        """The queues in which something waits, sorted by tag: most batches look at the first few alone."""
         self._working: set[ClientQueue[SizedT]] = set()
         """The queues with running sequences."""
         self._heaviest = 0
