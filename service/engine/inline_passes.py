@@ -24,7 +24,8 @@ class InlinePasses:
     """Saves handing a batch to a runner's thread and its outputs back, which takes as long as a short pass.
 
     Only backends that prepare short passes run here: in others, PyTorch would wake helper threads at each
-    step. No supervisor ends such a pass: if it hung, the event loop would stand still, and with it the process.
+    step. No supervisor ends such a pass: if it hung, the event loop would stand still, and with it the
+    process.
     """
 
     name: str
