@@ -345,8 +345,8 @@ class Backend(Protocol):
         ...
 
     @property
-    def budgets(self) -> Sequence[int]:
-        """Candidate batch sizes in tokens, ascending; if there are several, startup measures the fastest."""
+    def budget(self) -> int:
+        """How many tokens a batch should have, unless the settings say."""
         ...
 
     def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:

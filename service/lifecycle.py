@@ -12,15 +12,16 @@ from importlib.metadata import version
 
 from model.errors import ModelError
 from service.clients.addresses import Peers
-from service.clients.company import Company
 from service.clients.keys import Keys, open_key_file
 from service.clients.presence import Presence
+from service.clients.recent_connections import RecentConnections
 from service.clients.slow_readers import Readers
 from service.clients.turns import Turns
 from service.endpoints import Endpoints
 from service.engine.admission import Retry
 from service.engine.engine import Engine
 from service.engine.permit import Permit
+from service.engine.throughput import MIN_BODY_BYTES
 from service.engine.trimming import MemoryTrimmer
 from service.loading import load_engines
 from service.memory_limits import ANSWERS, Memory, check_size, memory_given
@@ -28,9 +29,9 @@ from service.problems import Problem
 from service.refusals import Absent, Overload, Refusal, retry_after
 from service.replies.json_arrays import prepare
 from service.settings import Settings
-from service.sharing.board import ANSWERED, GROWTH, IN_FLIGHT, alone
 from service.sharing.connections import Siblings
-from service.system.file_pages import release_weights
+from service.sharing.scoreboard import ANSWERED, GROWTH, IN_FLIGHT, single_process
+from service.system.file_pages import release_file_pages
 from service.system.process import resident_bytes, trim_memory
 from service.system.stages import tell_stage
 from service.telemetry.metrics import Metrics
@@ -93,8 +94,8 @@ class ServiceState:
         self.settings = settings
         self.endpoints = endpoints
         self.siblings = siblings
-        self.column = alone(settings.models) if siblings is None else siblings.column
-        self.greets = False
+        self.counters = single_process(settings.models) if siblings is None else siblings.counters
+        self.is_placeholder = False
         """Whether it only answers until the workers are ready, and then passes its connections to them."""
         # Of several processes, only the supervisor reads the key file.
         self.key_file = open_key_file(settings.keys, settings.api_keys_file) if siblings is None else None
@@ -106,12 +107,12 @@ class ServiceState:
         """Set by a signal: new requests are refused, accepted ones are still answered."""
         self.drained_by: float | None = None
         """Set by a signal: when the process must have exited, in `time.monotonic` seconds."""
-        self.memory = Memory(ANSWERS * settings.max_response_bytes, self.column)
+        self.memory = Memory(ANSWERS * settings.max_response_bytes, self.counters)
         self.peers = Peers(settings.proxies)
-        self.presence = Presence(self.column)
+        self.presence = Presence(self.counters)
         self.turns = Turns(self.presence, yields=siblings is None)
         self._overload = Overload(self.turns)
-        self.company = Company()
+        self.recent_connections = RecentConnections()
         self.readers = Readers()
         self.absent = Absent()
         self.running: set[asyncio.Task[object]] = set()
@@ -148,7 +149,7 @@ class ServiceState:
     def count_unanswered(self, change: int) -> None:
         """Count requests that a connection has received, or answered."""
         self._unanswered += change
-        self.column.own[IN_FLIGHT] = self._unanswered
+        self.counters.own[IN_FLIGHT] = self._unanswered
 
     def charged_for_reading(self, client: str) -> str:
         """Return who is charged for reading what arrives from an address, whose client this is.
@@ -168,7 +169,7 @@ class ServiceState:
     def end(self, task: asyncio.Task[object]) -> None:
         """Count an inference request as answered."""
         self.running.discard(task)
-        self.column.own[ANSWERED] += 1
+        self.counters.own[ANSWERED] += 1
         self.metrics.in_flight.set(len(self.running))
 
     @property
@@ -199,7 +200,8 @@ class ServiceState:
         If it will be `queued` and was not admitted when its head arrived, also if no model has room for it.
         """
         self.memory.check_room(permit, permit.body_bytes)
-        if queued and not permit.admitted:
+        small = permit.body_bytes < MIN_BODY_BYTES and not self._overload.may_refuse
+        if queued and not permit.admitted and not small:
             refusal = self._overload.full(permit.client, permit.body_bytes, returned=permit.returned)
             if refusal is not None:
                 permit.retry = refusal.retry()
@@ -272,7 +274,7 @@ class ServiceState:
                 tell_stage(f"warming up {name}")
                 engine.start()
             prepare()
-            release_weights()
+            release_file_pages(only_weights=True)
             trim_memory()
             self._plan_memory()
         except ModelError as error:
@@ -289,7 +291,7 @@ class ServiceState:
                 lambda: self.memory.changed,
                 answering=lambda: self.in_flight > 0,
                 given=self._memory_given,
-                elsewhere=lambda: self.column.elsewhere(GROWTH),
+                elsewhere=lambda: self.counters.elsewhere(GROWTH),
             )
             self._engines = engines
             self._overload.engines = engines.values()

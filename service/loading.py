@@ -9,10 +9,10 @@ from typing import TypeVar
 from model.contract import Backend, ModelInfo
 from model.loading import both_packages, load_model, prepare_model
 from model.tokenization.tokenizer import TextTokenizer
-from service.engine.device import Device
 from service.engine.engine import Engine
+from service.engine.lane_scheduler import LaneScheduler
 from service.settings import Settings
-from service.sharing.board import Column
+from service.sharing.scoreboard import Counters
 from service.system.file_pages import release_file_pages
 from service.system.stages import tell_stage
 from service.telemetry.metrics import Metrics
@@ -54,7 +54,6 @@ def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
             device=settings.device,
             dtype=settings.dtype,
             threads=settings.threads,
-            tensorrt=settings.tensorrt,
             native=settings.native == "on",
             strict=settings.strict == "on",
         )
@@ -65,11 +64,11 @@ def build_engines(
     loaded: Mapping[str, tuple[TextTokenizer, Backend]],
     settings: Settings,
     metrics: Metrics,
-    column: Column | None = None,
+    counters: Counters | None = None,
 ) -> dict[str, Engine]:
-    """Create the engines of loaded models; `column` is shared with the service's other processes."""
+    """Create the engines of loaded models; `counters` is shared with the service's other processes."""
     release_file_pages()
-    device = Device(min(backend.lanes for _, backend in loaded.values()), column)
+    scheduler = LaneScheduler(min(backend.lanes for _, backend in loaded.values()), counters)
     engines = {}
     for name, (tokenizer, backend) in loaded.items():
         log.info("%s: %s", name, describe(backend.info))
@@ -80,10 +79,10 @@ def build_engines(
             metrics,
             max_batch_tokens=settings.max_batch_tokens,
             max_queue_tokens=settings.max_queue_tokens,
-            device=device,
+            scheduler=scheduler,
             largest_request=largest_request(settings, backend.info.max_length),
             timeout_s=settings.request_timeout_s,
-            column=column,
+            counters=counters,
         )
     return engines
 

@@ -29,8 +29,8 @@ from service.engine.permit import Permit
 from service.problems import Problem
 from service.refusals import retry_after
 from service.settings import Settings
-from service.sharing.board import ANSWERS as ANSWER_ROW
-from service.sharing.board import GROWTH, LARGE, MEMORY, Column, alone
+from service.sharing.scoreboard import ANSWERS as ANSWER_ROW
+from service.sharing.scoreboard import GROWTH, LARGE, MEMORY, MEMORY_LIMIT, Counters, single_process
 from service.system.process import own_bytes, resident_bytes
 
 ANSWERS = 8
@@ -70,14 +70,14 @@ class Memory:
     """Counts the bytes that requests hold, by permit. Thread-safe.
 
     `limit` is the limit of all requests, `answers_limit` that of large responses by their size. Until `plan`
-    is called, only responses are limited. The processes of one service share the limits through `column`.
+    is called, only responses are limited. The processes of one service share the limits through `counters`.
     """
 
-    def __init__(self, answers_limit: int, column: Column | None = None) -> None:
-        self._column = column or alone()
-        self._ledger = self._column.ledger()
-        # A body may arrive one byte at a time: with one process, none of them looks at the board.
-        self._shared = bool(self._column.others)
+    def __init__(self, answers_limit: int, counters: Counters | None = None) -> None:
+        self._counters = counters or single_process()
+        self._client_totals = self._counters.client_totals()
+        # A body may arrive one byte at a time: with one process, none of them looks at the scoreboard.
+        self._shared = bool(self._counters.others)
         self._first_resident_bytes = sys.maxsize
         self.limit = sys.maxsize
         self.bytes = 0
@@ -95,13 +95,13 @@ class Memory:
 
     def plan(self, given: int) -> None:
         """Set the limit once the models are loaded and warm; `given` is the process's memory limit."""
-        most = int(given * (1 - _FREE)) - (self._column.processes - 1) * _PROCESS_BYTES
+        most = int(given * (1 - _FREE)) - (self._counters.processes - 1) * _PROCESS_BYTES
         self._small_share = int(given * _SMALL_SHARE)
         self._first_resident_bytes = resident_bytes()
         self._files_bytes = self._first_resident_bytes - own_bytes()
         left = most - self._first_resident_bytes - _COMPUTE_BYTES - self._small_share
-        self.limit = self._column.agreed_memory or max(_LEAST_BYTES, left)
-        self._column.agree_memory(self.limit)
+        self.limit = self._counters.common[MEMORY_LIMIT] or max(_LEAST_BYTES, left)
+        self._counters.common[MEMORY_LIMIT] = self.limit
         self._most = most
 
     def measure(self) -> None:
@@ -137,7 +137,7 @@ class Memory:
         with self._lock:
             if unused:
                 self._add(permit, -min(unused, permit.memory_bytes))
-            answers_bytes = self.answers_bytes + self._column.elsewhere(ANSWER_ROW)
+            answers_bytes = self.answers_bytes + self._counters.elsewhere(ANSWER_ROW)
             if answers_bytes and answers_bytes + size > self.answers_limit:
                 raise Problem(
                     "overloaded",
@@ -151,7 +151,7 @@ class Memory:
             self._add(permit, ANSWER * size)
             self.answers_bytes += size
             permit.answer_bytes += size
-            self._column.own[ANSWER_ROW] = self.answers_bytes
+            self._counters.own[ANSWER_ROW] = self.answers_bytes
 
     def arrived(self, permit: Permit, size: int) -> bool:
         """Reserve memory for a part of a body; False if the part must be dropped and the request refused."""
@@ -213,23 +213,23 @@ class Memory:
                 self._add(permit, -permit.memory_bytes)
             self.answers_bytes -= permit.answer_bytes
             permit.answer_bytes = 0
-            self._column.own[ANSWER_ROW] = self.answers_bytes
+            self._counters.own[ANSWER_ROW] = self.answers_bytes
 
     def _fits(self, permit: Permit, size: int) -> bool:
         own, held = permit.memory_bytes, self.bytes
         if self._shared:
-            held += self._column.elsewhere(MEMORY)
+            held += self._counters.elsewhere(MEMORY)
         if own + size <= SMALL_BYTES:
-            held_by_client = self._held_by.get(permit.holder, 0)
+            held_by_client = self._held_by.get(permit.memory_client, 0)
             if self._shared:
-                held_by_client += self._ledger.elsewhere_of(permit.holder)
+                held_by_client += self._client_totals.elsewhere_of(permit.memory_client)
             little = held_by_client + size <= self._small_share * _LITTLE
             share = self._small_share if little else self._small_share // 2
             return held + size <= self.limit + share
         # A single large request may exceed the limit: an idle service admits any that fits in memory.
         large = self._large - (own > SMALL_BYTES)
         if self._shared:
-            large += self._column.elsewhere(LARGE)
+            large += self._counters.elsewhere(LARGE)
         if large > 0 and held + size > self.limit:
             return False
         return self._resident() + size <= self._most
@@ -243,9 +243,9 @@ class Memory:
         if self._added_bytes > _REREAD_BYTES or now > self._read_at + _REREAD_S:
             self._resident_bytes = own_bytes() + self._files_bytes
             self._read_at, self._added_bytes = now, 0
-            self._column.own[GROWTH] = max(0, self._resident_bytes - self._first_resident_bytes)
+            self._counters.own[GROWTH] = max(0, self._resident_bytes - self._first_resident_bytes)
         bound = self._resident_bytes + self._added_bytes
-        return bound + self._column.elsewhere(GROWTH) if self._shared else bound
+        return bound + self._counters.elsewhere(GROWTH) if self._shared else bound
 
     def _add(self, permit: Permit, size: int) -> None:
         before = permit.memory_bytes
@@ -254,15 +254,15 @@ class Memory:
         self._added_bytes += max(size, 0)
         self._large += (before + size > SMALL_BYTES) - (before > SMALL_BYTES)
         if self._shared:
-            self._column.own[MEMORY], self._column.own[LARGE] = self.bytes, self._large
-            self._ledger.add(permit.holder, size)
-        if holder := permit.holder:
-            self._held_by[holder] = self._held_by.get(holder, 0) + size
-            if not self._held_by[holder]:
-                del self._held_by[holder]
+            self._counters.own[MEMORY], self._counters.own[LARGE] = self.bytes, self._large
+            self._client_totals.add(permit.memory_client, size)
+        if client := permit.memory_client:
+            self._held_by[client] = self._held_by.get(client, 0) + size
+            if not self._held_by[client]:
+                del self._held_by[client]
 
     def _overloaded(self, size: int) -> Problem:
-        held = self.bytes + self._column.elsewhere(MEMORY)
+        held = self.bytes + self._counters.elsewhere(MEMORY)
         actual = held + size
         return Problem(
             "overloaded",

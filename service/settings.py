@@ -52,7 +52,6 @@ class Settings(BaseSettings):
         "auto", description="runtime of the model; auto: onnx for an exported folder, torch for a checkpoint"
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto: CUDA if available")
-    tensorrt: bool = Field(default=False, description="run ONNX graphs through TensorRT on CUDA devices")
     native: Literal["on", "off"] = Field(
         "on", description="use the native kernels if the processor supports them"
     )
@@ -72,7 +71,9 @@ class Settings(BaseSettings):
         description="processes that serve; auto: one per core with PyTorch on a CPU, else 1",
     )
     max_batch_tokens: int | None = Field(
-        None, ge=1, description="token budget of a batch; auto: 1024 on a CPU"
+        None,
+        ge=1,
+        description="token budget of a batch; auto: 1024 on a CPU, 8192 on CUDA, 4096 for graphs there",
     )
     max_queue_tokens: int | None = Field(
         None, ge=1, description="tokens that may be queued; beyond that, 429; auto: four largest requests"

@@ -5,9 +5,9 @@ each process, and the processor time of all its processes is divided by the requ
 core-ms` is what a machine with a core for each would answer. With more processes than this machine has cores,
 that is a lower bound, since the processes drive each other out of its caches.
 
-What grows with the number of processes by design is only the reading of the board, on which each finds what
-the others hold: it is measured by itself. With the cost of a request in one process it gives the upper bound.
-Neither has the memory bus of a larger machine in it, nor the network.
+What grows with the number of processes by design is only the reading of the scoreboard, on which each finds
+what the others hold: it is measured by itself. With the cost of a request in one process it gives the upper
+bound. Neither has the memory bus of a larger machine in it, nor the network.
 
 Then, what a fast device needs in front of it: the processor time of the event loop for requests of one and of
 more sentences, with the tokenizer's time, as sentences a second that one core in front can pass on.
@@ -31,12 +31,12 @@ from benchmarks.kit.workloads import make_workloads
 from benchmarks.kit.wrk import drive, good
 from model.checkpoints.folder import read_folder
 from model.checkpoints.source import EMBEDDED, resolve
-from service.engine.device import Device
 from service.engine.fairness import ClientQueues
 from service.engine.jobs import Waiting
+from service.engine.lane_scheduler import LaneScheduler
 from service.engine.permit import Permit
 from service.memory_limits import Memory
-from service.sharing.board import Board
+from service.sharing.scoreboard import Scoreboard
 
 _PROCESSES = (1, 2, 4, 8, 16, 32, 64)
 _TEXTS = (1, 8, 32, 128)
@@ -75,7 +75,7 @@ def main() -> None:
     ]
     tables.print_table(
         f"Single sentences, {arguments.connections} connections a process; requests/s of as many cores",
-        ["processes", "requests/s here", "core-ms a request", "of it the board", "at least", "at most"],
+        ["processes", "requests/s here", "core-ms a request", "of it the scoreboard", "at least", "at most"],
         rows,
     )
     rows = [front(singles, texts, arguments) for texts in _TEXTS]
@@ -111,11 +111,11 @@ def measure(singles: Sequence[str], processes: int, arguments: argparse.Namespac
 
 
 def board_ms(processes: int) -> float:
-    """Milliseconds that a request's steps take that read the board: memory, the queue, and the device."""
-    column = Board(processes, [EMBEDDED]).column(0)
-    memory, queues = Memory(2**30, column), ClientQueues[Waiting](column.ledger(EMBEDDED))
+    """Milliseconds that a request's steps take that read the scoreboard: memory, queue and scheduler."""
+    counters = Scoreboard(processes, [EMBEDDED]).counters(0)
+    memory, queues = Memory(2**30, counters), ClientQueues[Waiting](counters.client_totals(EMBEDDED))
     memory.plan(8 * 2**30)
-    device, permit = Device(2, column), Permit("client", "client")
+    scheduler, permit = LaneScheduler(2, counters), Permit("client", "client")
     start = time.process_time()
     for _ in range(_STEPS):
         memory.check_room(permit, 100)
@@ -123,8 +123,8 @@ def board_ms(processes: int) -> float:
         memory.take(permit, 5000)
         memory.take_answer(permit, 9000)
         queues.may_hold("client", 15, 1e6)
-        device.allows(1)
-        device.allows(1)
+        scheduler.allows(1)
+        scheduler.allows(1)
         memory.release(permit)
     return 1000 * (time.process_time() - start) / _STEPS
 

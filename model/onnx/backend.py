@@ -34,8 +34,7 @@ _MOST_TOKENS_CUDA = 16384
 # Smaller, because the maps of all heads of a padded batch are in memory together.
 _MOST_OBSERVED_CUDA = 2048
 # Padded batches run one at a time: a larger budget would only fill the last one better.
-_BUDGETS = (1024,)
-_BUDGETS_CUDA = (1024, 4096, 16384)
+_BUDGET, _BUDGET_CUDA = 1024, 4096
 _STEP_CUDA = 32
 """On CUDA, lengths are padded to multiples of this, because the runtime plans each new shape again."""
 
@@ -56,18 +55,17 @@ class OnnxBackend:
         device: str = "auto",
         dtype: str = "auto",
         threads: int | None = None,
-        tensorrt: bool = False,
         prepacked: Path | None = None,
     ) -> None:
         if prepacked is None:
             check_whole(file)
         predictor = read_exported(folder.path)
         folder.check_head(predictor.info if predictor else None)
-        self._processor: Processor = choose_processor(device, tensorrt=tensorrt)
+        self._processor: Processor = choose_processor(device)
         self._on_cpu = self._processor.provider == CPU
         cores = threads or count_cores()
         self.lanes = choose_lanes(cores) if self._on_cpu else 1
-        self.budgets = _BUDGETS if self._on_cpu else _BUDGETS_CUDA
+        self.budget = _BUDGET if self._on_cpu else _BUDGET_CUDA
         opened = partial(Graph, prepacked or file.path, self._processor, prepacked=prepacked is not None)
         self._shared = opened(max(1, cores // self.lanes))
         self._exposes_attention = graph.FORMAT_KEY in self._shared.metadata

@@ -39,10 +39,8 @@ from model.pytorch.observing import BatchObserver
 from model.pytorch.precision import Precision
 from model.pytorch.tensor_operations import TensorOperations
 
-# One size only, so startup measures none: on a busy machine the winner would change from start to start.
 # 256 and 512 tokens run at 0.86 and 0.95 of this rate, 2048 no faster (`benchmarks/passes/forward.md`).
-_BUDGETS = (1024,)
-_BUDGETS_CUDA = (1024, 2048, 4096, 8192, 16384, 32768)
+_BUDGET, _BUDGET_CUDA = 1024, 8192
 
 
 def choose_device(device: str) -> str:
@@ -90,7 +88,7 @@ class TorchBackend:
         precision = Precision.choose(
             dtype, device, head_size=checkpoint.encoder.config.head_size, native=native
         )
-        self.budgets = _BUDGETS if device == "cpu" else _BUDGETS_CUDA
+        self.budget = _BUDGET if device == "cpu" else _BUDGET_CUDA
         self.device = torch.device(device)
         self.use_threads(threads or min(torch.get_num_threads(), count_cores()))
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()

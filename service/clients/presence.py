@@ -2,7 +2,14 @@
 
 import time
 
-from service.sharing.board import LAST_CLIENT, LAST_SEEN, PREVIOUS_CLIENT, PREVIOUS_SEEN, Column, alone
+from service.sharing.scoreboard import (
+    LAST_CLIENT,
+    LAST_SEEN,
+    PREVIOUS_CLIENT,
+    PREVIOUS_SEEN,
+    Counters,
+    single_process,
+)
 
 PRESENT_S = 0.2
 """A client is present for this long after a request."""
@@ -11,10 +18,10 @@ PRESENT_S = 0.2
 class Presence:
     """The two clients that were seen last, in each process."""
 
-    def __init__(self, column: Column | None = None) -> None:
-        column = column or alone()
-        self._own = column.own
-        self._columns = (column.own, *column.others)
+    def __init__(self, counters: Counters | None = None) -> None:
+        counters = counters or single_process()
+        self._own = counters.own
+        self._all = (counters.own, *counters.others)
 
     def note(self, client: str) -> None:
         """Note that a client has sent something."""
@@ -28,7 +35,7 @@ class Presence:
         """Whether other clients are present."""
         number, since = hash(client), time.monotonic_ns() - int(1e9 * PRESENT_S)
         return any(
-            (column[LAST_SEEN] > since and column[LAST_CLIENT] != number)
-            or (column[PREVIOUS_SEEN] > since and column[PREVIOUS_CLIENT] != number)
-            for column in self._columns
+            (counters[LAST_SEEN] > since and counters[LAST_CLIENT] != number)
+            or (counters[PREVIOUS_SEEN] > since and counters[PREVIOUS_CLIENT] != number)
+            for counters in self._all
         )

@@ -5,7 +5,7 @@ import random
 import time
 from dataclasses import dataclass
 
-from service.sharing.board import RETURNS, WHOLE_RETURNS, WORK, Column, alone
+from service.sharing.scoreboard import RETRY_AT, RETRY_AT_WHOLE, WORK, Counters, single_process
 
 # Of the time in which requests must be answered, the part that light clients find free, whatever the others
 # send; a client is light whose work takes no more than another part of that time.
@@ -56,24 +56,24 @@ class DeadlineTooShort(Exception):
 class Backlog:
     """How long the device would take to run all that waits for it or runs, of all models and processes."""
 
-    def __init__(self, column: Column | None = None) -> None:
-        self._column = column or alone()
+    def __init__(self, counters: Counters | None = None) -> None:
+        self._counters = counters or single_process()
         self._by_model: dict[str, float] = {}
 
     def set(self, model: str, seconds: float) -> None:
         """Set the part of one model in this process."""
         self._by_model[model] = seconds
-        self._column.own[WORK] = int(1e9 * sum(self._by_model.values()))
+        self._counters.own[WORK] = int(1e9 * sum(self._by_model.values()))
 
     @property
     def busy_siblings(self) -> int:
         """How many other processes have work for the device."""
-        return sum(other[WORK] > 0 for other in self._column.others)
+        return sum(other[WORK] > 0 for other in self._counters.others)
 
     def beside(self, model: str | None = None) -> float:
         """Return the part of other models and processes, in seconds; without a model, that of all."""
         own = sum(seconds for name, seconds in self._by_model.items() if name != model)
-        return own + self._column.elsewhere(WORK) / 1e9
+        return own + self._counters.elsewhere(WORK) / 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +108,13 @@ def exceeds(demand: Demand, load: Load, limit_s: float) -> bool:
     """
     if not load.seconds:
         return False
-    return load.seconds > _room_s(demand, load, limit_s) or _late_s(demand, load) > 0
+    return load.seconds > _allowed_s(demand, load, limit_s) or _late_s(demand, load) > 0
 
 
 def wait_s(demand: Demand, load: Load, limit_s: float) -> float:
     """Return after how many seconds a refused request would find room, if no other came before it."""
-    room_s = load.seconds - _LOW * max(0.0, _room_s(demand, load, limit_s))
-    return max(0.0, room_s, _late_s(demand, load))
+    soonest_s = load.seconds - _LOW * max(0.0, _allowed_s(demand, load, limit_s))
+    return max(0.0, soonest_s, _late_s(demand, load))
 
 
 def _late_s(demand: Demand, load: Load) -> float:
@@ -123,7 +123,7 @@ def _late_s(demand: Demand, load: Load) -> float:
     return soonest_s - demand.within_s
 
 
-def _room_s(demand: Demand, load: Load, limit_s: float) -> float:
+def _allowed_s(demand: Demand, load: Load, limit_s: float) -> float:
     """Return how much may be before a request for it to fit, in seconds.
 
     The work of all clients fits within the limit, less a part that is for light ones; a client that has work
@@ -132,11 +132,10 @@ def _room_s(demand: Demand, load: Load, limit_s: float) -> float:
     """
     light_s = _LIGHT * limit_s
     light = min(load.own_s + demand.seconds, load.seconds) <= light_s
-    allowed_s = limit_s if light else (1 - _RESERVED) * limit_s
-    room_s = allowed_s - demand.seconds
+    allowed_s = (limit_s if light else (1 - _RESERVED) * limit_s) - demand.seconds
     if load.own_s > light_s and not demand.returned:
-        room_s = (room_s - demand.seconds) / (1 + load.own_s / load.seconds)
-    return room_s
+        allowed_s = (allowed_s - demand.seconds) / (1 + load.own_s / load.seconds)
+    return allowed_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,49 +165,49 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class NoRoom:
+class QueueFull:
     """Why a queue refuses a request, and others like it; times are in seconds."""
 
     wait_s: float
     """After which it would find room."""
     seconds: float
     """That it would take to run."""
-    room_s: float
+    burst_s: float
     """That requests may take together which come back at once."""
-    returns: "Returns"
+    times: "RetryTimes"
 
     def retry(self) -> Retry:
         """Give one of them a time to come back."""
-        return self.returns.after(self.wait_s, self.seconds, self.room_s)
+        return self.times.after(self.wait_s, self.seconds, self.burst_s)
 
 
-class Returns:
+class RetryTimes:
     """Gives refused requests times to come back, one after the other, as the device will be free for them.
 
-    The processes of a service tell each other by `column` until when they have given times.
+    The processes of a service tell each other by `counters` until when they have given times.
     """
 
-    def __init__(self, column: Column | None = None) -> None:
-        self._column = column or alone()
+    def __init__(self, counters: Counters | None = None) -> None:
+        self._counters = counters or single_process()
 
-    def after(self, wait_s: float, seconds: float, room_s: float, now: float | None = None) -> Retry:
+    def after(self, wait_s: float, seconds: float, burst_s: float, now: float | None = None) -> Retry:
         """Return when a request that takes some seconds should come back.
 
-        It would find room after `wait_s`, and requests of `room_s` together fit at once.
+        It would find room after `wait_s`, and requests of `burst_s` together fit at once.
         """
         now = time.monotonic() if now is None else now
-        at = self._book(RETURNS, now + wait_s, seconds, now)
-        whole = self._book(WHOLE_RETURNS, at, seconds / min(1.0, max(room_s, seconds, 1e-3)), now)
+        at = self._book(RETRY_AT, now + wait_s, seconds, now)
+        whole = self._book(RETRY_AT_WHOLE, at, seconds / min(1.0, max(burst_s, seconds, 1e-3)), now)
         return Retry(at - now, max(1, math.ceil(whole - now)))
 
-    def _book(self, row: int, soonest: float, seconds: float, now: float) -> float:
+    def _book(self, counter: int, soonest: float, seconds: float, now: float) -> float:
         """Give a time that is not before `soonest`, and the seconds that follow it."""
-        column = self._column
-        at = max(soonest, column.own[row] / 1e9)
-        for other in column.others:
-            at = max(at, other[row] / 1e9)
+        counters = self._counters
+        at = max(soonest, counters.own[counter] / 1e9)
+        for other in counters.others:
+            at = max(at, other[counter] / 1e9)
         at += _SPREAD * seconds * random.random()  # noqa: S311 - not a secret
         if at - now > _LONGEST_S:
             return now + _LONGEST_S - random.random()  # noqa: S311
-        column.own[row] = int(1e9 * (at + seconds))
+        counters.own[counter] = int(1e9 * (at + seconds))
         return at

@@ -10,32 +10,29 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from model.contract import Backend, Encoding, Output, Role, Want
 from model.errors import InferenceError
 from model.tokenization.decoding import Decoder
 from model.tokenization.long_text import Reserve
 from model.tokenization.tokenizer import Text, TextTokenizer, Truncation
-from service.engine.admission import DeadlineTooShort, Demand, NoRoom, OverloadedError, Retry
-from service.engine.at_once import AtOnce
-from service.engine.device import Device
+from service.engine.admission import DeadlineTooShort, Demand, OverloadedError, QueueFull, Retry
+from service.engine.inline_passes import InlinePasses
 from service.engine.jobs import Job, Waiting
+from service.engine.lane_scheduler import LaneScheduler
 from service.engine.measuring import (
-    agree,
-    is_agreed,
-    measure_budget,
+    is_shared,
     measure_speed,
-    plain_want,
-    short_text,
+    share,
     warm_up,
 )
 from service.engine.permit import Permit
 from service.engine.queueing import EXPRESS, WaitingQueue
-from service.engine.runner import STILL_S, Runner
+from service.engine.runner import STALL_S, Runner
 from service.engine.throughput import Throughput
 from service.engine.tokenizing import Tokenizing
-from service.sharing.board import Column
+from service.sharing.scoreboard import Counters
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -72,11 +69,11 @@ class Arrivals:
 class Engine:
     """Runs one model for many clients. `tokenize`, `submit` and `stream` are called on the event loop.
 
-    With `max_batch_tokens` None the budget is measured; `largest_request` is the maximum number of tokens in
-    one request, and `max_queue_tokens` None means room for four of those. With `timeout_s` None, requests
-    must be answered in half a minute, or in twice the time of the longest text if that is more. A pass that
-    makes no progress for `still_s` seconds is abandoned. `device` is shared by the engines that run on it,
-    `column` with the service's other processes.
+    With `max_batch_tokens` None batches have the backend's budget; `largest_request` is the maximum number of
+    tokens in one request, and `max_queue_tokens` None means room for four of those. With `timeout_s` None,
+    requests must be answered in half a minute, or in twice the time of the longest text if that is more. A
+    pass that makes no progress for `stall_s` seconds is abandoned. `scheduler` is shared by the engines of a
+    device, `counters` with the service's other processes.
     """
 
     def __init__(
@@ -88,11 +85,11 @@ class Engine:
         *,
         max_batch_tokens: int | None,
         max_queue_tokens: int | None,
-        device: Device,
+        scheduler: LaneScheduler,
         timeout_s: float | None = None,
-        still_s: float = STILL_S,
+        stall_s: float = STALL_S,
         largest_request: int = 65_536,
-        column: Column | None = None,
+        counters: Counters | None = None,
     ) -> None:
         self.name = name
         self.stuck = 0
@@ -101,47 +98,44 @@ class Engine:
         self._tokenizer = tokenizer
         self._backend = backend
         self._metrics = metrics
-        self._given_budget = max_batch_tokens
-        budget = max_batch_tokens or backend.budgets[-1]
         self._largest_request = largest_request
-        self._throughput = Throughput(budget)
+        self._throughput = Throughput(max_batch_tokens or backend.budget)
         self._queue = WaitingQueue(
             name,
             metrics,
             self._throughput,
             max_queue_tokens or _LARGEST_REQUESTS * largest_request,
-            column=column,
-            backlog=device.backlog,
-            allows=device.allows,
+            counters=counters,
+            backlog=scheduler.backlog,
+            allows=scheduler.allows,
         )
         self._given_timeout_s = timeout_s
         self.timeout_s = timeout_s or _TIMEOUT_S
         """Within how many seconds requests must be answered, unless they ask for less."""
         self.longest_s = 0.0
         """How long the longest text that the model reads takes on an idle service, in seconds; 0 at first."""
-        self._device = device
-        self._column = column
-        self._lanes = device.lanes
+        self._scheduler = scheduler
+        self._counters = counters
+        self._lanes = scheduler.lanes
         self._runners = [
             Runner(
                 name,
                 backend,
                 self._queue,
-                device,
+                scheduler,
                 metrics,
                 self._throughput,
                 lane=lane,
-                still_s=still_s,
+                stall_s=stall_s,
             )
-            for lane in (*range(device.lanes), *((EXPRESS,) if backend.info.device == "cpu" else ()))
+            for lane in (*range(scheduler.lanes), *((EXPRESS,) if backend.info.device == "cpu" else ()))
         ]
-        self._at_once = AtOnce(name, backend, device, metrics, self._throughput)
+        self._inline = InlinePasses(name, backend, scheduler, metrics, self._throughput)
         self._tokenizing = Tokenizing(name)
 
     def start(self) -> None:
         """Warm up the backend and measure it, in the caller's thread; then start the runners."""
         warm_up(self._backend, self._tokenizer, self._lanes)
-        self._at_once.measure(short_text(self._tokenizer, self.info), plain_want(self.info))
         self._measure()
         for runner in self._runners:
             runner.start()
@@ -157,7 +151,7 @@ class Engine:
 
     @property
     def max_batch_tokens(self) -> int:
-        """The token budget of a batch: configured or measured, and halved each time memory ran out."""
+        """The token budget of a batch: configured or the backend's, and halved each time memory ran out."""
         return self._throughput.budget
 
     @property
@@ -168,7 +162,7 @@ class Engine:
     @property
     def idle_since(self) -> float | None:
         """When the last batch or text was finished, in `time.perf_counter` seconds; None during a batch."""
-        since = self._device.idle_since
+        since = self._scheduler.idle_since
         return None if since is None else max(since, self._tokenizing.idle_since)
 
     def trim_memory(self) -> None:
@@ -188,7 +182,7 @@ class Engine:
         """
         relieved = [runner.supervise(stopped_s) for runner in self._runners]
         self.stuck += any((*relieved, self._tokenizing.supervise(stopped_s)))
-        self._queue.look()
+        self._queue.refresh()
 
     def close(self, timeout: float = 1.0) -> None:
         """Finish the waiting work and stop; a batch that takes longer than `timeout` seconds is abandoned."""
@@ -202,9 +196,9 @@ class Engine:
         """Whether so much waits that there may be no room for another request."""
         return self._queue.loaded
 
-    def refusal(self, client: str, body_bytes: int, *, returned: bool = False) -> NoRoom | None:
+    def refusal(self, client: str, body_bytes: int, *, returned: bool = False) -> QueueFull | None:
         """Return None if there is room for a request of this size; `returned` ones need less."""
-        return self._queue.refusal(replace(self._first_demand(client, body_bytes), returned=returned))
+        return self._queue.refusal(self._first_demand(client, body_bytes, returned=returned))
 
     def overloaded(self, client: str, body_bytes: int, retry: Retry) -> OverloadedError:
         """Say why there is no room for such a request."""
@@ -214,15 +208,15 @@ class Engine:
         """Estimate a body's tokens from its size, 0 for small bodies; capped at the largest request."""
         return min(self._throughput.expected_tokens(body_bytes), self._largest_request)
 
-    def _first_demand(self, client: str, body_bytes: int) -> Demand:
+    def _first_demand(self, client: str, body_bytes: int, *, returned: bool = False) -> Demand:
         """Return what is known of a request before it is read.
 
         However large it is, it may be one text, most of which is cut: for more its time is known once it is
         parsed. If it is small it may be mostly options, and only its time is estimated.
         """
-        tokens = int(body_bytes * self._throughput.tokens_per_byte)
-        demand = self._throughput.demand(client, min(tokens, self.info.max_length))
-        return replace(demand, tokens=max(1, self._expected_tokens(body_bytes)))
+        tokens = min(int(body_bytes * self._throughput.tokens_per_byte), self.info.max_length)
+        seconds = self._throughput.seconds(max(1, tokens))
+        return Demand(client, max(1, self._expected_tokens(body_bytes)), seconds, returned=returned)
 
     async def tokenize(
         self,
@@ -246,9 +240,9 @@ class Engine:
             encodings = tokenizer.encode(texts, truncation, prompt)
         else:
             most = len(texts) * self.info.max_length  # longer texts are truncated
-            expected = min(self._expected_tokens(permit.body_bytes), most)
-            within_s, returned = permit.until - start, permit.returned
-            demand = self._throughput.demand(permit.client, expected, within_s, returned=returned)
+            expected = max(1, min(self._expected_tokens(permit.body_bytes), most))
+            seconds = self._throughput.seconds(expected)
+            demand = Demand(permit.client, expected, seconds, permit.until - start, permit.returned)
             wait_s = self._tokenizing.wait_s(permit.client, permit.body_bytes)
             if wait_s > demand.within_s:
                 raise self._queue.overloaded(demand, Retry.after(wait_s - demand.within_s))
@@ -271,9 +265,9 @@ class Engine:
         slightly: it has already paid for tokenization.
         """
         permit = permit or Permit()
-        if permit.among_few and self._queue.empty:
+        if permit.few_connections and self._queue.empty:
             start = time.perf_counter()
-            outputs = self._at_once.run(encodings, wants)
+            outputs = self._inline.run(encodings, wants)
             if outputs is not None:
                 permit.queued = True
                 return Result(outputs, *self._record_stages(0.0, time.perf_counter() - start))
@@ -347,8 +341,8 @@ class Engine:
         lengths, speed = [len(encoding) for encoding in encodings], self._throughput.speed
         if (seconds := speed.least_seconds(lengths)) > permit.within_s:
             raise DeadlineTooShort(sum(lengths), seconds, permit.within_s)
-        if not permit.alone:
-            self._device.rest()
+        if not permit.only_connection:
+            self._scheduler.end_helpers()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         job = Job(
             [None] * len(encodings),
@@ -379,13 +373,11 @@ class Engine:
         return queue_s, compute_s
 
     def _measure(self) -> None:
-        """Measure the speed and the budget, or take over what the first process of the service measured."""
+        """Measure the speed, or take over what the first process of the service measured."""
         throughput = self._throughput
-        if not is_agreed(self._column, self.name):
+        if not is_shared(self._counters, self.name):
             throughput.speed = measure_speed(self._backend, self._tokenizer)
-            if self._given_budget is None:
-                throughput.budget = measure_budget(self.name, self._backend, self._tokenizer, self._lanes)
-        agree(self._column, self.name, throughput)
+        share(self._counters, self.name, throughput)
         self.longest_s = throughput.speed.seconds(self.info.max_length)
         timeout_s = self._given_timeout_s or max(_TIMEOUT_S, 2 * self.longest_s)
         self.timeout_s = self._queue.timeout_s = timeout_s

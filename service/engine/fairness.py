@@ -1,23 +1,25 @@
 """Which client is next, and how much of the queue each may use. No clock, no locks: `WaitingQueue` has one.
 
-The order is start-time fair queueing over tokens (Goyal, Vin & Cheng 1996), as between the models of a device
-(`device.py`): backlogged clients get equal shares of the tokens, a client that was idle rejoins at the
-current virtual time, and a light client never waits behind another's backlog.
+The order is start-time fair queueing over tokens (Goyal, Vin & Cheng 1996), as between the models of a
+device (`lane_scheduler.py`): backlogged clients get equal shares of the tokens, a client that was idle
+rejoins at the current virtual time, and a light client never waits behind another's backlog.
 
 Space is shared by a dynamic threshold (Choudhury & Hahne 1998): a client may occupy no more of the queue than
 it leaves free. So a single client gets half of it, two get a third each, and a newcomer always finds space.
 """
 
 import heapq
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count, islice, repeat
+from itertools import islice, repeat
+from operator import attrgetter, itemgetter
 from typing import Generic, Protocol, TypeVar
 
-from service.sharing.board import Ledger, alone
+from service.sharing.scoreboard import ClientTotals, single_process
 
-# Idle clients whose recent use is remembered, at most; the others start afresh.
-_MAX_REMEMBERED = 4096
+# Clients whose recent use is remembered, at least; idle ones beyond them start afresh.
+_REMEMBERED = 4096
 # A client is light if the heaviest client has at least this many times its waiting and running tokens, and at
 # least _HEAVY of them.
 _TIMES_HEAVIER = 4
@@ -34,6 +36,7 @@ class Sized(Protocol):
 
 
 SizedT = TypeVar("SizedT", bound=Sized)
+_tag = attrgetter("tag")
 
 
 class ClientQueue(Generic[SizedT]):
@@ -43,7 +46,7 @@ class ClientQueue(Generic[SizedT]):
     scale as the queue's clock.
     """
 
-    __slots__ = ("client", "remembered", "reserved", "running", "tag", "waiting", "waiting_tokens")
+    __slots__ = ("client", "reserved", "running", "tag", "waiting", "waiting_tokens")
 
     def __init__(self, client: str, tag: float) -> None:
         self.client = client
@@ -52,7 +55,6 @@ class ClientQueue(Generic[SizedT]):
         self.waiting_tokens = 0
         self.reserved = 0
         self.running = 0
-        self.remembered = False
 
     @property
     def occupancy(self) -> int:
@@ -70,17 +72,14 @@ class ClientQueue(Generic[SizedT]):
         return not (self.waiting or self.reserved or self.running)
 
 
-_Entry = tuple[float, int, ClientQueue[SizedT]]
-
-
 class ClientQueues(Generic[SizedT]):
-    """The queues of all clients. Each operation is logarithmic in their number, per sequence.
+    """The queues of all clients.
 
-    `ledger` counts the tokens that clients occupy in all processes, which share the capacity.
+    `totals` counts the tokens that clients occupy in all processes, which share the capacity.
     """
 
-    def __init__(self, ledger: Ledger | None = None) -> None:
-        self._ledger = ledger or alone().ledger()
+    def __init__(self, totals: ClientTotals | None = None) -> None:
+        self._client_totals = totals or single_process().client_totals()
         self.tokens = 0
         """Waiting tokens."""
         self.reserved = 0
@@ -88,15 +87,13 @@ class ClientQueues(Generic[SizedT]):
         """Waiting sequences."""
         self._clock = 0.0
         self._queues: dict[str, ClientQueue[SizedT]] = {}
-        self._order: list[_Entry[SizedT]] = []
-        """A heap of the non-empty queues, by tag."""
-        self._idle: list[_Entry[SizedT]] = []
-        """A heap of queues that were idle when pushed."""
+        self._forget_at = _REMEMBERED
+        self._order: list[ClientQueue[SizedT]] = []
+        """The queues in which something waits, sorted by tag: most batches look at the first few alone."""
         self._working: set[ClientQueue[SizedT]] = set()
         """The queues with running sequences."""
         self._heaviest = 0
         """The largest weight among them when the last batch started or finished."""
-        self._serial = count()
 
     def __len__(self) -> int:
         """Count the known clients: those with work, and idle ones still remembered."""
@@ -116,20 +113,20 @@ class ClientQueues(Generic[SizedT]):
     @property
     def occupied(self) -> int:
         """How many tokens of the capacity all clients use."""
-        return self.tokens + self.reserved + self._ledger.elsewhere
+        return self.tokens + self.reserved + self._client_totals.elsewhere
 
     def occupancy(self, client: str) -> int:
         """How many tokens of the capacity a client uses."""
         queue = self._queues.get(client)
-        return (queue.occupancy if queue else 0) + self._ledger.elsewhere_of(client)
+        return (queue.occupancy if queue else 0) + self._client_totals.elsewhere_of(client)
 
     def reserve(self, client: str, tokens: int) -> None:
         """Reserve capacity for a request still to be queued; a negative number releases it."""
         queue = self._queue_of(client)
         queue.reserved += tokens
         self.reserved += tokens
-        self._ledger.add(client, tokens)
-        self._remember_if_idle(queue)
+        self._client_totals.add(client, tokens)
+        self._start_afresh_if_idle()
 
     def add(self, client: str, sequences: Sequence[SizedT]) -> None:
         """Append sequences to a client's queue."""
@@ -137,36 +134,36 @@ class ClientQueues(Generic[SizedT]):
         tokens = sum(sequence.tokens for sequence in sequences)
         if sequences and not queue.waiting:
             queue.tag = max(queue.tag, self._clock)
-            heapq.heappush(self._order, (queue.tag, next(self._serial), queue))
+            insort(self._order, queue, key=_tag)
         queue.waiting.extend(sequences)
         self._count(queue, tokens, len(sequences))
 
     def first(self, number: int) -> "list[tuple[ClientQueue[SizedT], SizedT]]":
         """List up to `number` sequences in the order in which they are due, without removing them."""
         if len(self._order) == 1:
-            queue = self._order[0][2]
+            queue = self._order[0]
             return [(queue, sequence) for sequence in islice(queue.waiting, number)]
-        return list(islice(_merge(islice(_ascending(self._order), number)), number))
+        return _merge(self._order[:number], number)
 
     def first_light(self, number: int, lightest: int = 0) -> "list[tuple[ClientQueue[SizedT], SizedT]]":
         """List as `first` does, but only for clients that are light compared with the running ones.
 
         Clients that are heavy compared with a client of weight `lightest` are left out.
         """
-        return list(islice(_merge(self._light(lightest)), number))
+        return _merge(self._light(lightest), number)
 
     def is_light(self, weight: int) -> bool:
         """Whether a client of this weight is light compared with a running or waiting one."""
-        first = islice(_ascending(self._order), _MAX_SCANNED)
-        return is_light(weight, max((self._heaviest, *(queue.weight for _, _, queue in first))))
+        first = self._order[:_MAX_SCANNED]
+        return is_light(weight, max((self._heaviest, *(queue.weight for queue in first))))
 
     def has_light(self, lightest: int = 0) -> bool:
         """Whether `first_light` would return anything."""
-        return next(self._light(lightest), None) is not None
+        return bool(self._light(lightest))
 
     def queues(self) -> "Iterator[ClientQueue[SizedT]]":
         """Iterate over the queues in which something waits."""
-        return (queue for _, _, queue in self._order)
+        return iter(self._order)
 
     def first_by(
         self, key: Callable[[SizedT], float], number: int
@@ -186,22 +183,20 @@ class ClientQueues(Generic[SizedT]):
         for queue, sequence in taken:
             by_queue.setdefault(queue, []).append(sequence)
         clients = len(self._order)
-        self._clock = max(self._clock, self._order[0][0])
-        popped = self._pop(by_queue)
+        self._clock = max(self._clock, self._order[0].tag)
         for queue, sequences in by_queue.items():
             tokens = sum(sequence.tokens for sequence in sequences)
+            self._order.remove(queue)
             _remove(queue.waiting, sequences)
             self._count(queue, -tokens, -len(sequences))
             queue.tag += tokens
+            if queue.waiting:
+                insort(self._order, queue, key=_tag)
             queue.running += tokens
             self._working.add(queue)
             # As if there were one more client: a newcomer starts ahead of clients that have used much.
             self._clock += tokens / (clients + 1)
-        for serial, queue in popped:
-            if queue.waiting:
-                heapq.heappush(self._order, (queue.tag, serial, queue))
         self._heaviest = max(queue.weight for queue in self._working)
-        self._forget()
 
     def finish(self, done: Iterable[tuple[str, int]]) -> None:
         """Stop counting clients' tokens as running."""
@@ -210,8 +205,8 @@ class ClientQueues(Generic[SizedT]):
             queue.running -= tokens
             if not queue.running:
                 self._working.discard(queue)
-                self._remember_if_idle(queue)
         self._heaviest = max((queue.weight for queue in self._working), default=0)
+        self._start_afresh_if_idle()
 
     def drop(self, clients: Iterable[str], unwanted: Callable[[SizedT], bool]) -> None:
         """Drop unwanted waiting sequences of these clients."""
@@ -221,67 +216,44 @@ class ClientQueues(Generic[SizedT]):
             tokens = sum(sequence.tokens for sequence in left)
             self._count(queue, tokens - queue.waiting_tokens, len(left) - len(queue.waiting))
             queue.waiting = deque(left)
-        if any(not queue.waiting for queue in queues):
-            self._order = [entry for entry in self._order if entry[2].waiting]
-            heapq.heapify(self._order)
-        for queue in queues:
-            self._remember_if_idle(queue)
+        self._order = [queue for queue in self._order if queue.waiting]
+        self._start_afresh_if_idle()
 
     def _queue_of(self, client: str) -> ClientQueue[SizedT]:
         queue = self._queues.get(client)
         if queue is None:
+            if len(self._queues) >= self._forget_at:
+                self._forget()
             queue = self._queues[client] = ClientQueue(client, self._clock)
         return queue
 
     def _count(self, queue: ClientQueue[SizedT], tokens: int, inputs: int) -> None:
         queue.waiting_tokens += tokens
         self.tokens += tokens
-        self._ledger.add(queue.client, tokens)
+        self._client_totals.add(queue.client, tokens)
         self.inputs += inputs
 
-    def _pop(self, queues: Iterable[ClientQueue[SizedT]]) -> list[tuple[int, ClientQueue[SizedT]]]:
-        """Pop queues off the heap until all of `queues` are out; returns those popped, with their serials."""
-        left, popped = set(queues), []
-        while left:
-            _, serial, queue = heapq.heappop(self._order)
-            popped.append((serial, queue))
-            left.discard(queue)
-        return popped
+    def _light(self, lightest: int) -> "list[ClientQueue[SizedT]]":
+        """List the light clients among the first ones, compared with what is running."""
+        if self._heaviest < _HEAVY:
+            return []
+        return [
+            queue
+            for queue in self._order[:_MAX_SCANNED]
+            if is_light(queue.weight, self._heaviest) and not (lightest and is_light(lightest, queue.weight))
+        ]
 
-    def _light(self, lightest: int) -> "Iterator[_Entry[SizedT]]":
-        """Iterate over the light clients among the first ones, compared with what is running."""
-        if self._heaviest >= _HEAVY:
-            for entry in islice(_ascending(self._order), _MAX_SCANNED):
-                weight = entry[2].weight
-                if is_light(weight, self._heaviest) and not (lightest and is_light(lightest, weight)):
-                    yield entry
-
-    def _remember_if_idle(self, queue: ClientQueue[SizedT]) -> None:
-        """Remember a queue that has become idle until the clock reaches its tag."""
-        if queue.idle and not queue.remembered:
-            self._remember(queue)
-        self._forget()
-
-    def _remember(self, queue: ClientQueue[SizedT]) -> None:
-        queue.remembered = True
-        heapq.heappush(self._idle, (queue.tag, next(self._serial), queue))
+    def _start_afresh_if_idle(self) -> None:
+        """Forget what clients have used once none has any work: all are equal again."""
+        if not (self.inputs or self.reserved or self._working):
+            self._queues.clear()
 
     def _forget(self) -> None:
-        if not (self.inputs or self.reserved or self._working):
-            # No client has any work: all start afresh, as equals.
-            for everything in (self._queues, self._order, self._idle):
-                everything.clear()
-            return
-        idle = self._idle
-        while idle and (idle[0][0] <= self._clock or len(idle) > _MAX_REMEMBERED):
-            queue = heapq.heappop(idle)[2]
-            queue.remembered = False
-            if not queue.idle:
-                continue  # it has work again
-            if queue.tag > self._clock and len(idle) < _MAX_REMEMBERED:
-                self._remember(queue)
-            else:
-                del self._queues[queue.client]
+        """Forget idle clients: those that have no more than their share, or all if there are many others."""
+        busy = {client: queue for client, queue in self._queues.items() if not queue.idle}
+        ahead = {client: queue for client, queue in self._queues.items() if queue.tag > self._clock}
+        self._queues = busy | (ahead if len(ahead) < _REMEMBERED else {})
+        self._forget_at = len(self._queues) + _REMEMBERED
 
 
 def companions(
@@ -316,25 +288,16 @@ def _remove(waiting: "deque[SizedT]", sequences: Sequence[SizedT]) -> None:
     waiting.extendleft(reversed(left))
 
 
-def _ascending(heap: "list[_Entry[SizedT]]") -> "Iterator[_Entry[SizedT]]":
-    """Iterate over a heap in ascending order; the first k cost O(k log k), whatever its size."""
-    ahead = [(heap[0], 0)] if heap else []
-    while ahead:
-        entry, place = heapq.heappop(ahead)
-        yield entry
-        for child in (2 * place + 1, 2 * place + 2):
-            if child < len(heap):
-                heapq.heappush(ahead, (heap[child], child))
+def _merge(
+    queues: "Iterable[ClientQueue[SizedT]]", number: int
+) -> "list[tuple[ClientQueue[SizedT], SizedT]]":
+    """List up to `number` sequences of queues by the virtual time at which each of them is due."""
+    due = heapq.merge(*map(_due, queues), key=itemgetter(0))
+    return [(queue, sequence) for _, queue, sequence in islice(due, number)]
 
 
-def _merge(entries: "Iterable[_Entry[SizedT]]") -> "Iterator[tuple[ClientQueue[SizedT], SizedT]]":
-    """Merge queues by the virtual time at which each of their sequences is due."""
-    due = [(tag, serial, queue, iter(queue.waiting)) for tag, serial, queue in entries]
-    while due:
-        tag, serial, queue, sequences = due[0]
-        sequence = next(sequences, None)
-        if sequence is None:
-            heapq.heappop(due)
-        else:
-            yield queue, sequence
-            heapq.heapreplace(due, (tag + sequence.tokens, serial, queue, sequences))
+def _due(queue: "ClientQueue[SizedT]") -> "Iterator[tuple[float, ClientQueue[SizedT], SizedT]]":
+    tag = queue.tag
+    for sequence in queue.waiting:
+        yield tag, queue, sequence
+        tag += sequence.tokens

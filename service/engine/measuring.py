@@ -1,13 +1,10 @@
-"""What is measured once at the start: how fast the model is, and how many tokens a batch should have."""
+"""What is measured once at the start: how fast the model is."""
 
-import logging
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import cycle, islice
 
 from model.contract import AttentionWant, Backend, Batch, Encoding, ModelInfo, SentenceWant, Want
 from model.errors import Stopped
@@ -15,9 +12,7 @@ from model.progress import Progress
 from model.tokenization.tokenizer import TextTokenizer
 from service.engine.speed import Speed
 from service.engine.throughput import Throughput
-from service.sharing.board import BUDGET, PER_PAIR, PER_TOKEN, Column
-
-log = logging.getLogger(__name__)
+from service.sharing.scoreboard import PER_PAIR, PER_TOKEN, Counters
 
 _FEMTO = 1e15
 # Typical lengths of sentences and paragraphs; all different, because equal lengths run faster together.
@@ -28,12 +23,6 @@ _WARM_WORDS = 512
 _LONG_WORDS, _LONG_S = (2048, 512, 128), 1.0
 # How many passes a measurement is the least of, and after how many seconds no other one begins.
 _PASSES, _REPEATED_S = 5, 0.25
-
-# At this fraction of the best rate, a smaller batch is better: its requests wait less.
-_NEAR_BEST = 0.95
-# The usual size is kept unless clearly worse: noise must not change the choice from one start to the next.
-_CLEARLY_WORSE = 0.85
-_ROUNDS = 2
 
 
 def plain_want(info: ModelInfo) -> Want:
@@ -64,6 +53,7 @@ def warm_up(backend: Backend, tokenizer: TextTokenizer, lanes: int) -> None:
         for want in wants:
             for shares in {1, lanes}:
                 backend.run(Batch.pack(encodings, [want, want]), lanes=shares)
+    backend.run(Batch.pack([short_text(tokenizer, info)], [plain]))
 
 
 def measure_speed(backend: Backend, tokenizer: TextTokenizer) -> Speed:
@@ -84,34 +74,21 @@ def measure_speed(backend: Backend, tokenizer: TextTokenizer) -> Speed:
     return speed
 
 
-def measure_budget(name: str, backend: Backend, tokenizer: TextTokenizer, lanes: int) -> int:
-    """Choose the token budget of batches by measuring them, if the backend leaves a choice."""
-    sizes = backend.budgets
-    if len(sizes) == 1:
-        return sizes[0]
-    rates = measure_rates(backend, _sample(tokenizer), plain_want(backend.info), sizes, lanes)
-    budget = steady_budget(rates)
-    measured = ", ".join(f"{tokens}: {rate / 1e3:.1f} k/s" for tokens, rate in rates.items())
-    log.info("%s: batch budget of %d tokens (measured tokens/s: %s)", name, budget, measured)
-    return budget
-
-
-def is_agreed(column: Column | None, name: str) -> bool:
+def is_shared(counters: Counters | None, name: str) -> bool:
     """Whether a process of the service has measured a model."""
-    return column is not None and column.agreed(name, PER_TOKEN) > 0
+    return counters is not None and counters.common[counters.parts[name] + PER_TOKEN] > 0
 
 
-def agree(column: Column | None, name: str, throughput: Throughput) -> None:
+def share(counters: Counters | None, name: str, throughput: Throughput) -> None:
     """Tell the other processes what was measured here, or take over what they have measured."""
     speed = throughput.speed
-    if column is not None:
-        if not is_agreed(column, name):
-            column.agree(name, BUDGET, throughput.budget)
-            column.agree(name, PER_PAIR, int(speed.per_pair_s * _FEMTO))
-            column.agree(name, PER_TOKEN, int(speed.per_token_s * _FEMTO))
-        throughput.budget = column.agreed(name, BUDGET)
-        speed.per_pair_s = column.agreed(name, PER_PAIR) / _FEMTO
-        speed.per_token_s = column.agreed(name, PER_TOKEN) / _FEMTO
+    if counters is not None:
+        common, part = counters.common, counters.parts[name]
+        if not is_shared(counters, name):
+            common[part + PER_PAIR] = int(speed.per_pair_s * _FEMTO)
+            common[part + PER_TOKEN] = int(speed.per_token_s * _FEMTO)
+        speed.per_pair_s = common[part + PER_PAIR] / _FEMTO
+        speed.per_token_s = common[part + PER_TOKEN] / _FEMTO
     throughput.tokens_per_s = 1 / speed.per_token_s
 
 
@@ -147,49 +124,4 @@ def _pass_s(backend: Backend, texts: Sequence[Encoding], want: Want, most_s: flo
     finally:
         if timer is not None:
             timer.cancel()
-    return time.perf_counter() - start
-
-
-def measure_rates(
-    backend: Backend, sample: Sequence[Encoding], want: Want, budgets: Sequence[int], lanes: int
-) -> dict[int, float]:
-    """Measure batches of each size, filled by repeating the sample's sequences: size -> tokens/s.
-
-    All lanes run at once, as under load, where they contend between small batches. The sizes take turns, in
-    case other programs load the machine for a while; in each turn a size runs as many tokens as one batch of
-    the largest size, and its best turn counts.
-    """
-    batches = {}
-    for budget in budgets:
-        count = max(1, budget * len(sample) // sum(len(encoding) for encoding in sample))
-        batches[budget] = Batch.pack(list(islice(cycle(sample), count)), [want] * count)
-        backend.run(batches[budget], lanes=lanes)
-    rates = dict.fromkeys(budgets, 0.0)
-    with ThreadPoolExecutor(lanes) as pool:
-        for _ in range(_ROUNDS):
-            for budget, batch in batches.items():
-                times = max(budgets) // budget
-                tokens = lanes * times * len(batch.input_ids)
-                rates[budget] = max(rates[budget], tokens / _time(pool, backend, batch, times, lanes))
-    return rates
-
-
-def steady_budget(rates: Mapping[int, float]) -> int:
-    """Choose the middle size or, if that is clearly worse, the smallest size near the best rate."""
-    sizes, best = sorted(rates), max(rates.values())
-    usual = sizes[len(sizes) // 2]
-    if rates[usual] >= _CLEARLY_WORSE * best:
-        return usual
-    return min(size for size in sizes if rates[size] >= _NEAR_BEST * best)
-
-
-def _time(pool: Executor, backend: Backend, batch: Batch, times: int, lanes: int) -> float:
-    """Run a batch `times` times in every lane concurrently; returns the elapsed seconds."""
-
-    def run(_: int) -> None:
-        for _ in range(times):
-            backend.run(batch, lanes=lanes)
-
-    start = time.perf_counter()
-    list(pool.map(run, range(lanes)))
     return time.perf_counter() - start

@@ -12,7 +12,7 @@ class Permit:
 
     client: str = ""
     """Whose share of the queue it uses: a key, an address or a subnet."""
-    holder: str = ""
+    memory_client: str = ""
     """Whose share of memory it uses: by address, even when the key is known."""
     body_bytes: int = 0
     """Size of the body, with the prompt prepended to each input; its tokens are estimated from this."""
@@ -28,9 +28,9 @@ class Permit:
     """Whether part of its body was dropped for lack of memory."""
     admitted: bool = False
     """Whether a queue had room for it when its head arrived."""
-    alone: bool = False
+    only_connection: bool = False
     """Whether its connection has been the only one in use of late."""
-    among_few: bool = False
+    few_connections: bool = False
     """Whether it has been one of only a few."""
     returned: bool = False
     """Whether it comes back after a refusal, when it was told to."""

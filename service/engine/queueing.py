@@ -11,10 +11,10 @@ from service.engine.admission import (
     Backlog,
     Demand,
     Load,
-    NoRoom,
     OverloadedError,
+    QueueFull,
     Retry,
-    Returns,
+    RetryTimes,
     exceeds,
     wait_s,
 )
@@ -22,7 +22,7 @@ from service.engine.batching import Candidate, take_batch
 from service.engine.fairness import ClientQueue, ClientQueues, companions, is_light
 from service.engine.jobs import Deadlines, Job, Waiting
 from service.engine.throughput import Throughput
-from service.sharing.board import Column, alone
+from service.sharing.scoreboard import Counters, single_process
 from service.telemetry.metrics import Metrics
 
 WORTH_A_LANE = 128
@@ -59,7 +59,7 @@ class WaitingQueue:
     wait for them where there is an EXPRESS lane.
 
     It takes as much work as can be done within `timeout_s`, and at most `max_tokens` tokens. Both limits
-    hold for all processes of the service, which share what they hold through `column`; the `backlog` counts
+    hold for all processes of the service, which share what they hold through `counters`; the `backlog` counts
     the work of the device's other models too. `allows` says whether a lane may run now.
     """
 
@@ -70,7 +70,7 @@ class WaitingQueue:
         throughput: Throughput,
         max_tokens: int,
         *,
-        column: Column | None = None,
+        counters: Counters | None = None,
         backlog: Backlog | None = None,
         allows: Callable[[int], bool] = lambda _: True,
     ) -> None:
@@ -79,11 +79,12 @@ class WaitingQueue:
         self._name = name
         self._metrics = metrics
         self._throughput = throughput
-        self._ledger = alone().ledger() if column is None else column.ledger(name)
-        self._backlog = backlog or Backlog(column)
-        self._returns = Returns(column)
+        counters = counters or single_process([name])
+        self._client_totals = counters.client_totals(name)
+        self._backlog = backlog or Backlog(counters)
+        self._retry_times = RetryTimes(counters)
         self._allows = allows
-        self._clients: ClientQueues[Waiting] = ClientQueues(self._ledger)
+        self._clients: ClientQueues[Waiting] = ClientQueues(self._client_totals)
         self._waiting_s = 0.0
         self._running: dict[int, tuple[float, float]] = {}
         """Of each batch that runs, by its id: how long it should take, and when it began."""
@@ -101,7 +102,7 @@ class WaitingQueue:
         Raises OverloadedError if it does not fit; an empty queue takes any.
         """
         with self._lock:
-            self._check_room(demand)
+            self._check_capacity(demand)
             self._clients.reserve(demand.client, demand.tokens)
         try:
             yield
@@ -126,8 +127,8 @@ class WaitingQueue:
         tokens = sum(waiting.tokens for waiting in sequences)
         with self._lock:
             demand = Demand(job.client, tokens, seconds, job.until - now, job.returned)
-            if self._clients.inputs or self._ledger.elsewhere or self._running:
-                self._check_room(demand, _TOLERANCE if expected else 1.0)
+            if self._clients.inputs or self._client_totals.elsewhere or self._running:
+                self._check_capacity(demand, _TOLERANCE if expected else 1.0)
             self._clients.add(job.client, sequences)
             job.waiting_s = seconds
             self._waiting_s += seconds
@@ -141,7 +142,7 @@ class WaitingQueue:
         tokens, seconds = self._clients.occupied, self._backlog.beside()
         return tokens > _LOADED * self.max_tokens or seconds > _LOADED * self.timeout_s
 
-    def refusal(self, demand: Demand) -> NoRoom | None:
+    def refusal(self, demand: Demand) -> QueueFull | None:
         """Return None if a request fits now."""
         with self._lock:
             return self._refusal(demand)
@@ -239,7 +240,7 @@ class WaitingQueue:
             for woken in self._idle:
                 woken.notify()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Wake an idle lane if there is work for it by now, and tell other processes how much there is.
 
         Called several times a second.
@@ -320,11 +321,11 @@ class WaitingQueue:
         own_s = self._throughput.seconds(clients.occupancy(client))
         return Load(seconds, min(own_s, seconds), clients.backlogged)
 
-    def _check_room(self, demand: Demand, tolerance: float = 1.0) -> None:
+    def _check_capacity(self, demand: Demand, tolerance: float = 1.0) -> None:
         if (refusal := self._refusal(demand, tolerance)) is not None:
             raise self.overloaded(demand, refusal.retry())
 
-    def _refusal(self, demand: Demand, tolerance: float = 1.0) -> NoRoom | None:
+    def _refusal(self, demand: Demand, tolerance: float = 1.0) -> QueueFull | None:
         if self._fits(demand, tolerance):
             return None
         if self._abandoned:
@@ -333,8 +334,8 @@ class WaitingQueue:
                 return None
         rate = self._throughput.tokens_per_s
         limit_s = min(self.timeout_s, self.max_tokens / rate) if rate else self.timeout_s
-        room_s = wait_s(demand, self._load(demand.client), limit_s)
-        return NoRoom(room_s, demand.seconds, _AT_ONCE * limit_s, self._returns)
+        soonest_s = wait_s(demand, self._load(demand.client), limit_s)
+        return QueueFull(soonest_s, demand.seconds, _AT_ONCE * limit_s, self._retry_times)
 
     def _fits(self, demand: Demand, tolerance: float) -> bool:
         limit = tolerance * self.max_tokens

@@ -16,8 +16,8 @@ import numpy as np
 from model.contract import Backend, Batch, Output
 from model.errors import InferenceError, OutOfMemory, Stopped
 from model.progress import Progress
-from service.engine.device import Device, Turn
 from service.engine.jobs import Waiting
+from service.engine.lane_scheduler import LaneScheduler, Turn
 from service.engine.queueing import EXPRESS, WaitingQueue
 from service.engine.throughput import Throughput
 from service.telemetry.metrics import Metrics
@@ -34,16 +34,16 @@ _EXPRESS_TOKENS = 64
 # Niceness of a heavy batch's thread: the threads of light batches and of the service get three times its
 # share of a core. With more, other programs on the machine could starve it.
 _BACKGROUND = 5
-STILL_S = 4.0
+STALL_S = 4.0
 """Seconds, beside several times as long as a step takes, without a finished step: then a pass hangs."""
-_STILL = 4.0
+_STALL_STEPS = 4.0
 
 
 @dataclass(slots=True, eq=False)
-class _Shift:
-    """One thread's term as the worker. `relieved` is set when another thread has replaced it."""
+class _RunState:
+    """One thread's term as the worker. `replaced` is set when another thread has replaced it."""
 
-    relieved: bool = False
+    replaced: bool = False
     batch: Sequence[Waiting] = ()
     turn: Turn | None = None
     yields: bool = False
@@ -74,24 +74,24 @@ class Runner:
         name: str,
         backend: Backend,
         queue: WaitingQueue,
-        device: Device,
+        scheduler: LaneScheduler,
         metrics: Metrics,
         throughput: Throughput,
         *,
         lane: int,
-        still_s: float = STILL_S,
+        stall_s: float = STALL_S,
     ) -> None:
         self._name = name
         self._backend = backend
         self._queue = queue
-        self._device = device
+        self._scheduler = scheduler
         self._metrics = metrics
         self._throughput = throughput
-        self._still_s = still_s
+        self._stall_s = stall_s
         self._lane = lane
         self._express = lane == EXPRESS
         self._background: ThreadPoolExecutor | None = None
-        self._shift = _Shift()
+        self._state = _RunState()
         self._thread = self._new_thread()
 
     @property
@@ -114,74 +114,74 @@ class Runner:
         `stopped_s` is how long the whole process was suspended since the last call; it does not count
         against the thread.
         """
-        shift = self._shift
-        shift.progressed += stopped_s
+        state = self._state
+        state.progressed += stopped_s
         if not self._is_stuck() and (self._thread.is_alive() or self._thread.ident is None):
             return False
         if self._queue.closed and not self._thread.is_alive():
             return False
-        shift.relieved = True
+        state.replaced = True
         log.error("the worker of %s is stuck or has died: a new one takes over", self._name)
         self._metrics.inference_failure(self._name, "stuck")
-        if shift.turn is not None:
-            self._device.release(shift.turn)
-        for waiting in shift.batch:
+        if state.turn is not None:
+            self._scheduler.release(state.turn)
+        for waiting in state.batch:
             waiting.job.finish(InferenceError(STUCK))
-        self._queue.finish(shift.batch)
+        self._queue.finish(state.batch)
         if self._background is not None:  # its thread may be the one that hangs
             self._background.shutdown(wait=False, cancel_futures=True)
             self._background = None
-        self._shift = _Shift()
+        self._state = _RunState()
         self._thread = self._new_thread()
         self._thread.start()
         return True
 
     def _new_thread(self) -> threading.Thread:
         return threading.Thread(
-            target=self._work, args=(self._shift,), name=f"run-{self._name}-{self._lane}", daemon=True
+            target=self._work, args=(self._state,), name=f"run-{self._name}-{self._lane}", daemon=True
         )
 
     def stop_unwanted(self) -> None:
         """End the pass that runs if no client waits for any of its sequences."""
-        shift = self._shift
-        progress, batch = shift.progress, shift.batch
+        state = self._state
+        progress, batch = state.progress, state.batch
         if progress is not None and batch and not any(waiting.job.wanted for waiting in batch):
             progress.stop()
 
     def _is_stuck(self) -> bool:
         """Whether a pass has made no progress for too long, as far as it was looked at."""
-        shift, now = self._shift, time.perf_counter()
-        progress = shift.progress
+        state, now = self._state, time.perf_counter()
+        progress = state.progress
         if progress is None:
             return False
-        if progress.steps != shift.steps:
-            shift.steps, shift.progressed = progress.steps, now
-        return now - shift.progressed > self._still_s + _STILL * shift.step_s
+        if progress.steps != state.steps:
+            state.steps, state.progressed = progress.steps, now
+        return now - state.progressed > self._stall_s + _STALL_STEPS * state.step_s
 
-    def _work(self, shift: _Shift) -> None:
-        while self._queue.wait(self._lane, lambda: not shift.relieved):
-            with self._device.turn(self._name, express=self._express) as shift.turn:
+    def _work(self, state: _RunState) -> None:
+        while self._queue.wait(self._lane, lambda: not state.replaced):
+            with self._scheduler.turn(self._name, express=self._express) as state.turn:
                 # Taken inside the turn, so the batch includes sequences that arrived while waiting for it.
                 budget = (
                     min(self._throughput.budget, _EXPRESS_TOKENS)
                     if self._express
                     else self._throughput.budget
                 )
-                shift.batch, shift.yields = self._queue.take(
+                state.batch, state.yields = self._queue.take(
                     budget, self._backend.cost, only_light=self._express
                 )
                 try:
-                    self._run(shift, shift.batch)
+                    self._run(state, state.batch)
                 except Exception:
                     # Whatever went wrong, no request is left waiting.
                     log.exception("a batch of %s failed", self._name)
-                    for waiting in shift.batch:
+                    for waiting in state.batch:
                         self._fail(waiting, "exception", FAILED)
-                if not shift.relieved:
-                    self._queue.finish(shift.batch)
-                shift.batch = ()
+                if not state.replaced:
+                    self._queue.finish(state.batch)
+                state.batch = ()
 
-    def _run(self, shift: _Shift, batch: Sequence[Waiting]) -> None:
+    def _run(self, state: _RunState, batch: Sequence[Waiting]) -> None:
         """Run a batch; if it fails, bisect it until only the failing sequence is left."""
         if not batch:  # another lane took the work first
             return
@@ -189,14 +189,14 @@ class Runner:
         for waiting in batch:
             waiting.job.started = waiting.job.started or start
         try:
-            outputs = self._compute(shift, batch)
+            outputs = self._compute(state, batch)
         except Stopped:
             return  # no client waits for its outputs
         except Exception as error:
-            if not shift.relieved:
-                self._recover(shift, batch, error)
+            if not state.replaced:
+                self._recover(state, batch, error)
             return
-        if shift.relieved:
+        if state.replaced:
             return
         for waiting, output in zip(batch, outputs, strict=True):
             if is_finite(output):
@@ -204,45 +204,45 @@ class Runner:
             else:
                 self._fail(waiting, "not-finite", NOT_FINITE)
 
-    def _compute(self, shift: _Shift, batch: Sequence[Waiting]) -> list[Output]:
+    def _compute(self, state: _RunState, batch: Sequence[Waiting]) -> list[Output]:
         packed = Batch.pack([w.encoding for w in batch], [w.want for w in batch])
         tokens = len(packed.input_ids)
         # A batch that runs alone gets all cores, otherwise its lane's share. Only the first lane has helper
         # threads: with more threads than cores they would sleep between products instead of spinning.
-        alone = (
+        has_all_cores = (
             self._lane == 0
-            and not shift.yields
+            and not state.yields
             and self._queue.empty
-            and self._device.demand == 1
-            and self._device.siblings_idle
+            and self._scheduler.demand == 1
+            and self._scheduler.siblings_idle
             and all(waiting.job is batch[0].job for waiting in batch)
         )
-        lanes = 1 if alone else self._device.shares
-        if shift.turn is not None:
-            self._device.charge(shift.turn, tokens)
+        lanes = 1 if has_all_cores else self._scheduler.shares
+        if state.turn is not None:
+            self._scheduler.charge(state.turn, tokens)
         lengths = [len(w.encoding) for w in batch]
-        start = self._watch(shift, batch, lanes)
+        start = self._watch(state, batch, lanes)
         try:
-            outputs = self._run_packed(packed, lanes, shift.progress, background=shift.yields)
+            outputs = self._run_packed(packed, lanes, state.progress, background=state.yields)
         finally:
-            shift.progress = None
+            state.progress = None
         if not self._express:
             self._throughput.record_batch(lengths, time.perf_counter() - start, lanes=lanes)
         padding = self._backend.cost(lengths) - tokens
         self._metrics.batch(self._name, inputs=len(batch), tokens=tokens, padding=padding)
         return outputs
 
-    def _watch(self, shift: _Shift, batch: Sequence[Waiting], lanes: int) -> float:
+    def _watch(self, state: _RunState, batch: Sequence[Waiting], lanes: int) -> float:
         """Begin to watch the progress of a pass; returns the time, in `time.perf_counter` seconds."""
         info = self._backend.info
         # ONNX Runtime says nothing until a pass has ended.
         steps = 1 if info.backend == "onnx" else info.layers
-        shift.step_s = lanes * sum(w.seconds for w in batch) / max(1, steps)
-        shift.steps, shift.progressed = 0, time.perf_counter()
-        shift.progress = Progress()
+        state.step_s = lanes * sum(w.seconds for w in batch) / max(1, steps)
+        state.steps, state.progressed = 0, time.perf_counter()
+        state.progress = Progress()
         if not any(waiting.job.wanted for waiting in batch):  # they may have gone before there was one
-            shift.progress.stop()
-        return shift.progressed
+            state.progress.stop()
+        return state.progressed
 
     def _run_packed(
         self, packed: Batch, lanes: int, progress: Progress | None, *, background: bool
@@ -258,7 +258,7 @@ class Runner:
             self._background = ThreadPoolExecutor(1, f"background-{self._name}", _lower_priority)
         return self._background.submit(run).result()
 
-    def _recover(self, shift: _Shift, batch: Sequence[Waiting], error: Exception) -> None:
+    def _recover(self, state: _RunState, batch: Sequence[Waiting], error: Exception) -> None:
         """Split a failed batch in half and retry; if it ran out of memory, halve the budget too."""
         exhausted = isinstance(error, OutOfMemory)
         if exhausted and len(batch) > 1:
@@ -274,8 +274,8 @@ class Runner:
             self._fail(batch[0], *(("out-of-memory", TOO_LARGE) if exhausted else ("exception", FAILED)))
             return
         middle = len(batch) // 2
-        self._run(shift, batch[:middle])
-        self._run(shift, batch[middle:])
+        self._run(state, batch[:middle])
+        self._run(state, batch[middle:])
 
     def _fail(self, waiting: Waiting, reason: str, detail: str) -> None:
         self._metrics.inference_failure(self._name, reason)

@@ -1,10 +1,8 @@
 """One model's batch budget, measured speed and tokens per body byte, shared by its lanes."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from service.engine.admission import Demand
 from service.engine.speed import Speed
 
 # Averages over about the last ten batches or bodies.
@@ -12,7 +10,7 @@ _WEIGHT = 0.2
 # A smaller batch takes longer for a token than those of a queue that is full.
 _MIN_TOKENS = 128
 # The size of a smaller body predicts nothing: it may be mostly options.
-_MIN_BODY_BYTES = 1024
+MIN_BODY_BYTES = 1024
 # Tokens of natural text have two to eight bytes. The bounds keep one client's unusual bodies from skewing the
 # estimate for others: near 0, all their requests would be tokenized at once; too high, they would be refused.
 _MIN_PER_BYTE, _MAX_PER_BYTE = 1 / 8, 1 / 2
@@ -35,13 +33,6 @@ class Throughput:
         """Estimate how long all cores take for a number of tokens; 0 until measured."""
         return tokens / self.tokens_per_s if self.tokens_per_s else 0.0
 
-    def demand(
-        self, client: str, tokens: int, within_s: float = math.inf, *, returned: bool = False
-    ) -> Demand:
-        """Return the demand of a request of about this number of tokens, at least one."""
-        tokens = max(1, tokens)
-        return Demand(client, tokens, self.seconds(tokens), within_s, returned)
-
     def record_batch(self, lengths: Sequence[int], seconds: float, *, lanes: int) -> None:
         """Record a batch of sequences that ran while `lanes` lanes were in use."""
         tokens, on_all_cores_s = sum(lengths), max(seconds, 1e-6) / lanes
@@ -56,10 +47,10 @@ class Throughput:
 
     def record_tokens(self, tokens: int, body_bytes: int) -> None:
         """Record how many tokens a body contained."""
-        if body_bytes >= _MIN_BODY_BYTES:
+        if body_bytes >= MIN_BODY_BYTES:
             ratio = min(max(tokens / body_bytes, _MIN_PER_BYTE), _MAX_PER_BYTE)
             self.tokens_per_byte += (ratio - self.tokens_per_byte) * _WEIGHT
 
     def expected_tokens(self, body_bytes: int) -> int:
         """Estimate a body's tokens from its size; 0 for bodies too small to predict."""
-        return int(body_bytes * self.tokens_per_byte) if body_bytes >= _MIN_BODY_BYTES else 0
+        return int(body_bytes * self.tokens_per_byte) if body_bytes >= MIN_BODY_BYTES else 0

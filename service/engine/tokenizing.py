@@ -15,34 +15,34 @@ from model.errors import InferenceError
 T = TypeVar("T")
 
 TURN_S = 0.005
-"""A turn ends after the first step that reaches this many seconds; a step takes at most as long."""
+"""A turn ends after the first piece that reaches this many seconds; a piece takes at most as long."""
 # A request is long when it has taken this many seconds.
 _SHORT_S = 0.1
-# A step hangs when it takes longer than this. In an odd tokenizer, a text without any place to cut it takes a
-# second or two.
-_STILL_S = 5.0
+# A piece hangs when it takes longer than this. In an odd tokenizer, a text without any place to cut it takes
+# a second or two.
+_STALL_S = 5.0
 # Of the average rate; smaller bodies say little about it.
 _WEIGHT, _MIN_BYTES = 0.2, 4096
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    steps: Generator[None, None, Any]
+    pieces: Generator[None, None, Any]
     client: str
     size: int
     number: int
     done: Future[Any] = field(default_factory=Future)
     used_s: float = 0.0
-    """How long its steps have taken."""
+    """How long its pieces have taken."""
 
 
 class Tokenizing:
-    """A thread that runs a few steps of one request, then of another.
+    """A thread that tokenizes a few pieces of one request, then of another.
 
     A new request gets its first turn before requests in progress, which get at least every second turn: so
     short requests finish at once. Of the requests in progress, those of the client that has used the thread
     least go first, and of a client's the one that came first, unless another is short: of long texts that
-    cannot all be finished in time, some are. A cancelled request is dropped before its next step.
+    cannot all be finished in time, some are. A cancelled request is dropped before its next piece.
     """
 
     def __init__(self, name: str) -> None:
@@ -56,7 +56,7 @@ class Tokenizing:
         """How long the thread has worked for each client, since it was last idle."""
         self._bytes_per_s = 0.0
         self._running: tuple[_Job, float] | None = None
-        """The request whose step runs, and since when."""
+        """The request of which a piece is tokenized, and since when."""
         self._changed = threading.Condition()
         self._closed = False
         self._start()
@@ -65,12 +65,12 @@ class Tokenizing:
         self._thread = threading.Thread(target=self._work, name=f"tokenize-{self._name}", daemon=True)
         self._thread.start()
 
-    async def run(self, steps: Generator[None, None, T], client: str = "", size: int = 0) -> T:
-        """Run all steps, interleaved with other requests'; returns and raises what they return and raise.
+    async def run(self, pieces: Generator[None, None, T], client: str = "", size: int = 0) -> T:
+        """Tokenize all pieces, interleaved with other requests'; returns and raises what they do.
 
         `size` is that of the client's body in bytes.
         """
-        job = _Job(steps, client, size, next(self._numbers))
+        job = _Job(pieces, client, size, next(self._numbers))
         with self._changed:
             if self._closed:
                 raise RuntimeError("the service has stopped")
@@ -100,13 +100,13 @@ class Tokenizing:
         return min(size / rate + sum(seconds for _, seconds in left), (1 + len(others)) * own_s)
 
     def supervise(self, stopped_s: float = 0.0) -> bool:
-        """Replace the thread if one of its steps hangs, and fail the request; returns whether it did."""
+        """Replace the thread if a piece hangs, and fail the request; returns whether it did."""
         with self._changed:
             if self._running is None:
                 return False
             job, since = self._running
             self._running = job, since + stopped_s
-            if time.perf_counter() - since - stopped_s < _STILL_S:
+            if time.perf_counter() - since - stopped_s < _STALL_S:
                 return False
             self._running = None
             self._start()
@@ -164,14 +164,14 @@ class Tokenizing:
             return True
 
     def _turn(self, job: _Job) -> bool:
-        """Run steps of a request until its turn is over; True if it is finished."""
+        """Tokenize pieces of a request until its turn is over; True if it is finished."""
         until = time.perf_counter() + TURN_S
         try:
             while time.perf_counter() < until:
                 if job.done.cancelled():
-                    job.steps.close()
+                    job.pieces.close()
                     return True
-                next(job.steps)
+                next(job.pieces)
         except StopIteration as end:
             _settle(job, end.value, None)
         except BaseException as error:  # a panic of the Rust library is not an Exception

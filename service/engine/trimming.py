@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 
 from service.engine.engine import Engine
-from service.system.file_pages import release_weights
+from service.system.file_pages import release_file_pages
 from service.system.process import own_bytes, resident_bytes, trim_memory
 
 log = logging.getLogger(__name__)
@@ -69,19 +69,17 @@ class MemoryTrimmer:
         # The first baseline may include memory of the start, which is released a moment later.
         self._baseline_bytes = min(self._baseline_bytes, resident)
         since = self._idle_since()
-        if since != self._idle_period:
+        grown = resident - self._baseline_bytes > _MIN_GROWTH_BYTES
+        # After the last trim, requests that compute nothing may have come, and gone.
+        again = self._idle_trims == _IDLE_TRIMS and grown and not self._answering()
+        if again or since != self._idle_period:
             self._idle_period, self._idle_trims = since, 0
-        if since is None:
-            return
-        if self._idle_trims == _IDLE_TRIMS:
-            # Requests that compute nothing have come, and perhaps gone.
-            if resident - self._baseline_bytes > _MIN_GROWTH_BYTES and not self._answering():
-                self._idle_period = None
+        if since is None or self._idle_trims == _IDLE_TRIMS:
             return
         if time.perf_counter() - since < IDLE_S + self._idle_trims * _INTERVAL_S:
             return
         self._idle_trims += 1
-        if resident - self._baseline_bytes > _MIN_GROWTH_BYTES:
+        if grown:
             self._executor.submit(self._trim_idle, since, last=self._idle_trims == _IDLE_TRIMS)
 
     @staticmethod
@@ -102,7 +100,7 @@ class MemoryTrimmer:
         try:
             for engine in self._engines:
                 engine.trim_memory()
-            release_weights()
+            release_file_pages(only_weights=True)
             self._trim()
         except Exception:
             log.exception("could not trim memory")

@@ -135,7 +135,7 @@ def open_context(scope: MutableMapping[str, Any], peers: Peers) -> RequestContex
     parent = read_traceparent(parents, states) if parents else None
     record = RequestRecord(request_id(given), peer_address(scope), peers.forwarded_for(scope), parent)
     client = client_of(record.forwarded_for or record.peer)
-    context = RequestContext(record, Permit(client, holder=client))
+    context = RequestContext(record, Permit(client, memory_client=client))
     if authorization:
         context.authorization = ", ".join(authorization)
     state[_KEY] = context

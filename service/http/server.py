@@ -20,7 +20,7 @@ from service.http.connections.door import Door
 from service.http.connections.open_files import OpenFiles
 from service.lifecycle import VERSION, Phase, ServiceState
 from service.settings import Settings
-from service.sharing.board import CUT_OFF, HANDED_OVER, HEARTBEAT
+from service.sharing.scoreboard import COMPLETE, CUT_OFF, HANDED_OVER, HEARTBEAT, OPENED
 from service.system.signals import ending_signals
 from service.telemetry.logs import write_at_once
 
@@ -88,10 +88,10 @@ class Server(uvicorn.Server):
         """Load, and listen."""
         await super().startup([])
         self.state.turns.on_turn = self._beat
-        if self.state.siblings is not None and not self.state.greets:
+        if self.state.siblings is not None and not self.state.is_placeholder:
             while self.state.phase is Phase.LOADING:
                 await asyncio.sleep(_POLL_S)
-            while self.state.phase is Phase.READY and not self.state.column.opened:
+            while self.state.phase is Phase.READY and not self.state.counters.common[OPENED]:
                 self._beat()
                 await asyncio.sleep(_POLL_S)
             if self.state.phase is not Phase.READY:  # the main loop ends the process
@@ -102,7 +102,7 @@ class Server(uvicorn.Server):
         for listener in sockets:
             self._acceptor = Acceptor(listener, self._protocol, _BACKLOG)
             self.servers.append(self._acceptor)  # type: ignore[arg-type]  # it ends like one
-        if self.state.siblings is not None and not self.state.greets:
+        if self.state.siblings is not None and not self.state.is_placeholder:
             asyncio.get_running_loop().add_reader(self.state.siblings.channel.exit, self._receive)
 
     def _protocol(self) -> Protocol:
@@ -125,7 +125,7 @@ class Server(uvicorn.Server):
 
     def _beat(self) -> None:
         """Tell the supervisor that the event loop makes progress."""
-        self.state.column.own[HEARTBEAT] = time.monotonic_ns()
+        self.state.counters.own[HEARTBEAT] = time.monotonic_ns()
 
     def _spread(self) -> None:
         """Have connections move to siblings that have fewer in use."""
@@ -145,22 +145,22 @@ class Server(uvicorn.Server):
 
     def _send_all_away(self) -> bool:
         """Have every connection move to the workers; whether all have."""
-        assert self.state.siblings is not None  # noqa: S101 - only the first process of several greets
+        assert self.state.siblings is not None  # noqa: S101 - only the first process of several is a placeholder
         connections: list[Protocol] = list(self.server_state.connections)  # type: ignore[arg-type]
         for server in self.servers:
             server.close()
         self.servers.clear()
         for i, connection in enumerate(connections):
             connection.leave(self.state.siblings.channels[i % len(self.state.siblings.channels)])
-        self.state.column.own[HANDED_OVER] = 1
+        self.state.counters.own[HANDED_OVER] = 1
         return not connections
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End: siblings send no more connections, and the supervisor does not wait for the event loop."""
         self.state.turns.on_turn = lambda: None
         if self.state.siblings is not None:
-            self.state.column.own[HEARTBEAT] = 0
-            if not self.state.greets:
+            self.state.counters.own[HEARTBEAT] = 0
+            if not self.state.is_placeholder:
                 asyncio.get_running_loop().remove_reader(self.state.siblings.channel.exit)
             if self.config.timeout_graceful_shutdown is None:
                 self.config.timeout_graceful_shutdown = _END_S  # type: ignore[assignment]
@@ -197,9 +197,9 @@ class Server(uvicorn.Server):
             return self._has_failed()
         self._files.check(self.server_state.connections)  # type: ignore[arg-type]
         self._beat()
-        if self.state.greets and self.state.column.complete and self._send_all_away():
+        if self.state.is_placeholder and self.state.counters.common[COMPLETE] and self._send_all_away():
             return True
-        if counter % _SPREAD_TICKS == 0 and self._drain_since is None and not self.state.greets:
+        if counter % _SPREAD_TICKS == 0 and self._drain_since is None and not self.state.is_placeholder:
             self._spread()
         if self._drain_since is None:
             return await super().on_tick(counter)
@@ -207,7 +207,7 @@ class Server(uvicorn.Server):
         left = self._drain_since + self.state.settings.drain_timeout_s - time.monotonic()
         if left <= _CANCEL_S:
             self._cut_off = max(self._cut_off, self.state.in_flight)
-            self.state.column.own[CUT_OFF] = self._cut_off
+            self.state.counters.own[CUT_OFF] = self._cut_off
             self.state.cancel_running()
         # The remaining time is for clients that are still reading their responses.
         self.config.timeout_graceful_shutdown = max(0.1, left)  # type: ignore[assignment]

@@ -10,9 +10,9 @@ import socket
 import time
 from collections.abc import Sequence
 
-from service.sharing.board import CONNECTIONS, HEARTBEAT, Column
 from service.sharing.metric_values import MetricValues
 from service.sharing.published import Published
+from service.sharing.scoreboard import CONNECTIONS, HEARTBEAT, Counters
 
 # A sibling whose event loop has not run for this long gets no connections: it beats every tenth of a second.
 _ALIVE_NS = 500_000_000
@@ -57,14 +57,14 @@ class Siblings:
 
     def __init__(
         self,
-        column: Column,
+        counters: Counters,
         channels: Sequence[Channel],
         values: MetricValues,
         keys: Published | None = None,
     ) -> None:
-        self.column = column
+        self.counters = counters
         self.channels = channels
-        self.metrics = values.part(column.slot)
+        self.metrics = values.part(counters.slot)
         """Where this process keeps the values of its metrics."""
         self.keys = keys
         """The digests of the key file's keys, None without one; the supervisor publishes them."""
@@ -72,7 +72,7 @@ class Siblings:
     @property
     def channel(self) -> Channel:
         """The channel to this worker."""
-        return self.channels[self.column.slot]
+        return self.channels[self.counters.slot]
 
     def surplus(self, active: int) -> list[int]:
         """Publish how many connections are active here; returns the siblings to which some should move.
@@ -80,11 +80,11 @@ class Siblings:
         A sibling is listed once for each connection. Once all workers have followed this, none has more than
         the mean, rounded up. Two that choose the same sibling may overshoot; the next call corrects that.
         """
-        self.column.own[CONNECTIONS] = active
+        self.counters.own[CONNECTIONS] = active
         alive_since = time.monotonic_ns() - _ALIVE_NS
         others = {
             slot: other[CONNECTIONS]
-            for slot, other in zip(self._slots(), self.column.others, strict=True)
+            for slot, other in zip(self._slots(), self.counters.others, strict=True)
             if other[HEARTBEAT] > alive_since
         }
         mean = -(-(active + sum(others.values())) // (len(others) + 1))
@@ -97,4 +97,4 @@ class Siblings:
         return chosen
 
     def _slots(self) -> list[int]:
-        return [slot for slot in range(self.column.processes) if slot != self.column.slot]
+        return [slot for slot in range(self.counters.processes) if slot != self.counters.slot]

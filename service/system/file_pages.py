@@ -14,25 +14,13 @@ _WEIGHTS = re.compile(r"(\.safetensors|/blobs/[0-9a-f]{40,64})( \(deleted\))?$")
 _MADV_DONTNEED = 4
 
 
-def release_file_pages() -> None:
+def release_file_pages(*, only_weights: bool = False) -> None:
     """Release the pages of mapped files: weights that were laid out elsewhere, and code of the start.
 
     Nothing is lost: a page that is read again is mapped again. No other thread may map or unmap files
-    meanwhile. A no-op if the system is not Linux.
+    meanwhile, except with `only_weights`, since those of served models stay mapped: in eight bits, observing
+    attention reads nearly all of them. A no-op if the system is not Linux.
     """
-    _release(only_weights=False)
-
-
-def release_weights() -> None:
-    """Release only the pages of weights: in eight bits, observing attention reads nearly all of them.
-
-    Other threads may map and unmap files meanwhile: those of served models stay mapped. A no-op if the system
-    is not Linux.
-    """
-    _release(only_weights=True)
-
-
-def _release(*, only_weights: bool) -> None:
     try:
         smaps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
     except OSError:

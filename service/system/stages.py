@@ -7,17 +7,17 @@ able to.
 import mmap
 
 # Of the process that starts first, and of a worker for each core of the largest machine that Linux runs on.
-_PLACES = 1 + 8192
+_SLOTS = 1 + 8192
 _BYTES = 512
 
-_memory = mmap.mmap(-1, _PLACES * _BYTES)
+_memory = mmap.mmap(-1, _SLOTS * _BYTES)
 _own = 0
 
 
-def take_place(place: int) -> None:
-    """Have this process tell its stage apart from others: worker n, from 0, has place n + 1."""
+def take_slot(slot: int) -> None:
+    """Have this process tell its stage apart from others: worker n, from 0, has slot n + 1."""
     global _own  # noqa: PLW0603 - like the process's id
-    _own = place
+    _own = slot
 
 
 def tell_stage(stage: str) -> None:
@@ -26,7 +26,7 @@ def tell_stage(stage: str) -> None:
     _memory[start : start + _BYTES] = stage.encode(errors="replace")[:_BYTES].ljust(_BYTES, b"\0")
 
 
-def stage_of(place: int = 0) -> str:
-    """Return what the process at a place said last; place 0 is that of the first process."""
-    start = place * _BYTES
+def stage_of(slot: int = 0) -> str:
+    """Return what the process in a slot said last; slot 0 is that of the first process."""
+    start = slot * _BYTES
     return _memory[start : start + _BYTES].rstrip(b"\0").decode(errors="replace") or "starting"

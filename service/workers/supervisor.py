@@ -7,7 +7,6 @@ process without models answers that the service is loading.
 
 import logging
 import os
-import select
 import shutil
 import signal
 import sys
@@ -27,19 +26,28 @@ from service.loading import PreparedModel, prepare_models
 from service.memory_limits import check_size
 from service.protocols.endpoints import select_endpoints
 from service.settings import Settings
-from service.sharing.board import ANSWERED, CUT_OFF, HANDED_OVER, HEARTBEAT, IN_FLIGHT, Board
 from service.sharing.connections import Channel, Siblings
 from service.sharing.metric_values import MetricValues
+from service.sharing.scoreboard import (
+    ANSWERED,
+    COMPLETE,
+    CUT_OFF,
+    HANDED_OVER,
+    HEARTBEAT,
+    IN_FLIGHT,
+    OPENED,
+    Scoreboard,
+)
 from service.system.file_pages import MappedFiles
 from service.system.process import freeze, proportional_bytes, settle
 from service.system.signals import ending_signals
 from service.telemetry.logs import write_at_once
 from service.telemetry.metrics import Metrics
 from service.welcome import welcome
-from service.workers.deaths import FRUITLESS, Deaths
+from service.workers.restarts import FRUITLESS, RestartPolicy
 from service.workers.scratch import scratch_folder
 from service.workers.start_limit import StartLimit, overdue
-from service.workers.worker import fork, greet, work
+from service.workers.worker import fork, serve_placeholder, work
 
 log = logging.getLogger(__name__)
 
@@ -82,17 +90,17 @@ class Supervisor:
 
     def __init__(self, settings: Settings, processes: int) -> None:
         self._settings = settings
-        self._board = Board(processes, settings.models)
+        self._scoreboard = Scoreboard(processes, settings.models)
         self._channels = [Channel() for _ in range(processes)]
         self._values = MetricValues(processes + 2)
-        """Of the workers, by their slots; of this process, and of the one that greets."""
+        """Of the workers, by their slots; of this process, and of the placeholder."""
         self._workers: dict[int, _Worker] = {}
         self._missing: dict[int, float] = {}
         """Workers that are to be forked, and when, in `time.monotonic` seconds."""
-        self._greeter: int | None = None
+        self._placeholder: int | None = None
         self._models: dict[str, PreparedModel] = {}
         self._files = MappedFiles()
-        self._deaths = Deaths()
+        self._restarts = RestartPolicy()
         self._answered_by_ended = 0
         """Requests answered by workers that have ended."""
         self._began = time.monotonic()
@@ -111,9 +119,9 @@ class Supervisor:
         self._listener = open_listener(self._settings)
         with ExitStack() as stack:
             self._weights = stack.enter_context(scratch_folder(Path(tempfile.gettempdir())))
-            self._wakeups, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-            signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-            signal.signal(signal.SIGCHLD, lambda *_: None)
+            # Waited for in `_watch`; the system would forget it where this process was started to ignore it.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
             for signum in ending_signals():
                 signal.signal(signum, self._on_signal)
             code, sentence = 0, None
@@ -129,8 +137,10 @@ class Supervisor:
 
     def _start_service(self) -> None:
         freeze()
-        self._greeter = fork(partial(greet, self._settings, self._siblings(None), self._listener))
-        own = self._values.part(self._board.processes)
+        self._placeholder = fork(
+            partial(serve_placeholder, self._settings, self._siblings(None), self._listener)
+        )
+        own = self._values.part(self._scoreboard.processes)
         self._metrics = Metrics(VERSION, select_endpoints(self._settings.other_protocols), own)
         limit = StartLimit(self._settings.start_timeout_s)
         try:
@@ -147,8 +157,7 @@ class Supervisor:
         """Watch the workers until the service has drained; raises _End."""
         last = time.monotonic()
         while True:
-            select.select([self._wakeups], [], [], _TICK_S)
-            self._forget_wakeups()
+            signal.sigtimedwait([signal.SIGCHLD], _TICK_S)
             now = time.monotonic()
             if now - last > _LATE_S:
                 self._resumed = now
@@ -164,10 +173,10 @@ class Supervisor:
                 return
 
     def _siblings(self, slot: int | None) -> Siblings:
-        """Return what a worker knows of the others; None is the process that greets."""
-        column = self._board.spare_column() if slot is None else self._board.column(slot)
+        """Return what a worker knows of the others; None is the placeholder."""
+        counters = self._scoreboard.spare_counters() if slot is None else self._scoreboard.counters(slot)
         keys = None if self._key_file is None else self._key_file.published
-        return Siblings(column, self._channels, self._values, keys)
+        return Siblings(counters, self._channels, self._values, keys)
 
     def _reread_keys(self, now: float) -> None:
         if self._key_file is not None and now - self._reread >= REREAD_S:
@@ -195,23 +204,25 @@ class Supervisor:
     def _open_if_ready(self, now: float) -> None:
         """Start the other workers once the first is ready, and open the service once all are.
 
-        First the greeter stops accepting: after `/readyz` has said 200, nobody else may say 503.
+        First the placeholder stops accepting: after `/readyz` has said 200, nobody else may say 503.
         """
-        column = self._board.column(0)
-        if column.complete:
+        counters = self._scoreboard.counters(0)
+        if counters.common[COMPLETE]:
             late = now - self._complete_since > _SILENT_S
-            if late and self._greeter is not None:
-                _kill(self._greeter, signal.SIGKILL)  # its last connections hang
-            handed_over = self._greeter is None or late or self._board.spare_column().own[HANDED_OVER]
-            if handed_over and not column.opened:
-                column.open()
-                log.info("ready: %d processes serve %s", self._board.processes, ", ".join(self._models))
+            if late and self._placeholder is not None:
+                _kill(self._placeholder, signal.SIGKILL)  # its last connections hang
+            handed_over = (
+                self._placeholder is None or late or self._scoreboard.spare_counters().own[HANDED_OVER]
+            )
+            if handed_over and not self._opened:
+                counters.common[OPENED] = 1
+                log.info("ready: %d processes serve %s", self._scoreboard.processes, ", ".join(self._models))
                 welcome(self._settings, self._listener)
             return
-        unready = [slot for slot in range(self._board.processes) if not self._beat(slot)]
+        unready = [slot for slot in range(self._scoreboard.processes) if not self._beat(slot)]
         if not unready:
             self._check_memory()
-            column.be_complete()
+            counters.common[COMPLETE] = 1
             self._complete_since = now
         elif now - self._began > self._settings.start_timeout_s:
             raise _End(1, overdue(self._settings.start_timeout_s, unready[0] + 1))
@@ -230,18 +241,18 @@ class Supervisor:
 
     def _on_end(self, pid: int, code: int, now: float) -> None:
         """Have a worker that has ended replaced; raises _End if the service must end."""
-        if pid == self._greeter:
-            self._greeter = None
-            if code > 0 and not self._board.column(0).complete and self._drain_since is None:
+        if pid == self._placeholder:
+            self._placeholder = None
+            if code > 0 and not self._scoreboard.counters(0).common[COMPLETE] and self._drain_since is None:
                 raise _End(code)
             return
         worker = self._workers.pop(pid, None)
         if worker is None:
             return
-        own = self._board.column(worker.slot).own
+        own = self._scoreboard.counters(worker.slot).own
         lost, cut_off, answered = own[IN_FLIGHT], own[CUT_OFF], own[ANSWERED]
         worker.beat = worker.beat or own[HEARTBEAT] / 1e9
-        self._board.clear(worker.slot)
+        self._scoreboard.clear(worker.slot)
         if self._drain_since is not None:
             self._lost += max(lost, cut_off)
             return
@@ -258,7 +269,7 @@ class Supervisor:
         answered = self._answered_by_ended + self._sum(ANSWERED)
         # Before the service is open, workers that are ready serve no clients yet.
         attended = self._opened and any(now - self._beat(w.slot) < _SILENT_S for w in self._workers.values())
-        pause = self._deaths.count(now, answered, was_ready=worker.beat > 0, attended=attended)
+        pause = self._restarts.record_exit(now, answered, was_ready=worker.beat > 0, attended=attended)
         if pause and not self._opened:
             pause = 0.0  # what fails at the start should be known soon
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -285,11 +296,11 @@ class Supervisor:
 
     @property
     def _opened(self) -> bool:
-        return self._board.column(0).opened
+        return bool(self._scoreboard.counters(0).common[OPENED])
 
     def _beat(self, slot: int) -> float:
         """Return when a worker's event loop last ran, in `time.monotonic` seconds; 0 if it is not ready."""
-        return self._board.column(slot).own[HEARTBEAT] / 1e9
+        return self._scoreboard.counters(slot).own[HEARTBEAT] / 1e9
 
     def _check_heartbeats(self, now: float) -> None:
         """Kill workers whose event loop stands still, and those that take too long to start or to end."""
@@ -339,17 +350,17 @@ class Supervisor:
                 self._settings.drain_timeout_s,
                 self._sum(IN_FLIGHT),
             )
-        ended = not self._workers and self._greeter is None
+        ended = not self._workers and self._placeholder is None
         if not ended and now - since <= self._settings.drain_timeout_s + _GRACE_S:
             return False
-        left = [self._board.column(worker.slot).own for worker in self._workers.values()]
+        left = [self._scoreboard.counters(worker.slot).own for worker in self._workers.values()]
         lost = self._lost + sum(max(own[IN_FLIGHT], own[CUT_OFF]) for own in left)
         log.info("stopped after %.1f s, requests cut off: %d", time.monotonic() - since, lost)
         return True
 
     def _sum(self, row: int) -> int:
         """Sum a row over all workers."""
-        return sum(self._board.column(slot).own[row] for slot in range(self._board.processes))
+        return sum(self._scoreboard.counters(slot).own[row] for slot in range(self._scoreboard.processes))
 
     def _send_all(self, signum: int) -> None:
         for pid in self._pids():
@@ -360,8 +371,8 @@ class Supervisor:
             _kill(pid, signal.SIGKILL)
 
     def _pids(self) -> list[int]:
-        greeter = [] if self._greeter is None else [self._greeter]
-        return [*greeter, *self._workers]
+        placeholder = [] if self._placeholder is None else [self._placeholder]
+        return [*placeholder, *self._workers]
 
     def _ended(self) -> list[tuple[int, int]]:
         """Reap processes that have ended; returns their ids and exit codes, negative for signals."""
@@ -375,13 +386,6 @@ class Supervisor:
                 break
             ended.append((pid, os.waitstatus_to_exitcode(status)))
         return ended
-
-    def _forget_wakeups(self) -> None:
-        try:
-            while os.read(self._wakeups, 512):
-                pass
-        except BlockingIOError:
-            pass
 
 
 def _kill(pid: int, signum: int) -> None:

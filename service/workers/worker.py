@@ -1,4 +1,4 @@
-"""What a forked process does: it serves, or greets clients until the workers are ready."""
+"""What a forked process does: it serves, or answers in their place until they are ready."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ from service.settings import Settings
 from service.sharing.connections import Siblings
 from service.system.process import die_with_parent, keep_freed_memory, settle
 from service.system.signals import ending_signals
-from service.system.stages import take_place, tell_stage
+from service.system.stages import take_slot, tell_stage
 from service.telemetry.metrics import Metrics
 from service.telemetry.traces import TracesError
 
@@ -29,7 +29,7 @@ _LIFECYCLE_LOG = logging.getLogger("service.lifecycle")
 def fork(work: Callable[[], None]) -> int:
     """Run `work` in a forked process, which must end itself; returns its process id."""
     ending = ending_signals()
-    signals = signal.pthread_sigmask(signal.SIG_BLOCK, (*ending, signal.SIGCHLD))
+    signals = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     parent = os.getpid()
     try:
         pid = os.fork()
@@ -37,11 +37,9 @@ def fork(work: Callable[[], None]) -> int:
             return pid
         try:
             die_with_parent(parent)
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for signum in ending:
                 signal.signal(signum, _stop)
-            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+            signal.pthread_sigmask(signal.SIG_SETMASK, signals - {signal.SIGCHLD})
             work()
         except BaseException:
             logging.getLogger(__name__).exception("a process failed")
@@ -62,22 +60,22 @@ def work(
     def load(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
         loaded = {}
         for name, model in models.items():
-            tell_stage(f"loading {name} from {settings.models[name]}, in worker {siblings.column.slot}")
+            tell_stage(f"loading {name} from {settings.models[name]}, in worker {siblings.counters.slot}")
             loaded[name] = model()
-        return build_engines(loaded, settings, metrics, siblings.column)
+        return build_engines(loaded, settings, metrics, siblings.counters)
 
-    take_place(siblings.column.slot + 1)
+    take_slot(siblings.counters.slot + 1)
     _serve(settings, siblings, listener, load)
 
 
-def greet(settings: Settings, siblings: Siblings, listener: socket.socket) -> None:
+def serve_placeholder(settings: Settings, siblings: Siblings, listener: socket.socket) -> None:
     """Answer that the service is loading, until the workers are ready to take over."""
 
     def never(settings: Settings, metrics: Metrics) -> dict[str, Engine]:  # noqa: ARG001
         threading.Event().wait()
         return {}
 
-    _serve(settings, siblings, listener, never, greets=True)
+    _serve(settings, siblings, listener, never, is_placeholder=True)
 
 
 def _serve(
@@ -86,10 +84,10 @@ def _serve(
     listener: socket.socket,
     load: Callable[[Settings, Metrics], dict[str, Engine]],
     *,
-    greets: bool = False,
+    is_placeholder: bool = False,
 ) -> None:
-    keep_freed_memory(siblings.column.processes)
-    if siblings.column.slot or greets:
+    keep_freed_memory(siblings.counters.processes)
+    if siblings.counters.slot or is_placeholder:
         _LIFECYCLE_LOG.setLevel(logging.ERROR)
     try:
         app = create_app(settings, load, siblings=siblings)
@@ -100,7 +98,7 @@ def _serve(
     state: ServiceState = app.state.service
     for model in settings.models:  # what waited in a worker that this one replaces is gone
         state.metrics.queue(model, inputs=0, tokens=0)
-    state.greets = greets
+    state.is_placeholder = is_placeholder
     state.on_ready = settle
     serve(app, state, listener)
 

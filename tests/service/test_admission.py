@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from service.engine.admission import Backlog, Demand, Load, Returns, exceeds, wait_s
-from service.sharing.board import Board
+from service.engine.admission import Backlog, Demand, Load, RetryTimes, exceeds, wait_s
+from service.sharing.scoreboard import Scoreboard
 
 LIMIT_S = 30.0
 NOTHING = Load(0.0, 0.0, 0)
@@ -57,8 +57,8 @@ def test_a_short_deadline_is_met_in_equal_shares() -> None:
 
 def test_the_work_of_other_processes_and_models_counts() -> None:
     """They run on the same cores."""
-    board = Board(2, ["one", "two"])
-    here, there = Backlog(board.column(0)), Backlog(board.column(1))
+    scoreboard = Scoreboard(2, ["one", "two"])
+    here, there = Backlog(scoreboard.counters(0)), Backlog(scoreboard.counters(1))
     here.set("one", 1.0)
     here.set("two", 2.0)
     there.set("one", 4.0)
@@ -74,8 +74,8 @@ def simulate(
     Returns how many were answered, and the whole time relative to that of the work. A clock of its own runs:
     the device takes `seconds` for a request, and requests are refused as a queue refuses them.
     """
-    board = Board(processes, ["model"])
-    returns = [Returns(board.column(slot)) for slot in range(processes)]
+    scoreboard = Scoreboard(processes, ["model"])
+    times = [RetryTimes(scoreboard.counters(slot)) for slot in range(processes)]
     arrivals = [(client / 1000, client, 0) for client in range(clients)]
     heapq.heapify(arrivals)
     ends, answered = 0.0, 0
@@ -87,9 +87,7 @@ def simulate(
             ends = max(now, ends) + seconds
             answered += 1
         elif tries < 5:
-            found = returns[client % processes].after(
-                wait_s(demand, load, limit_s), seconds, limit_s / 4, now
-            )
+            found = times[client % processes].after(wait_s(demand, load, limit_s), seconds, limit_s / 4, now)
             later = found.whole if whole else found.milliseconds / 1000
             heapq.heappush(arrivals, (now + later, client, tries + 1))
     return answered, ends / (clients * seconds)
@@ -121,8 +119,8 @@ def test_in_one_second_no_more_come_back_than_fit_at_once() -> None:
 
 def test_no_client_is_told_to_wait_for_a_minute() -> None:
     """Libraries take such a time for a mistake, and come back at once or never."""
-    returns = Returns()
-    times = [returns.after(10.0, 5.0, 10.0, now=100.0) for _ in range(1000)]
+    retry_times = RetryTimes()
+    times = [retry_times.after(10.0, 5.0, 10.0, now=100.0) for _ in range(1000)]
     assert max(time.seconds for time in times) < 60
     assert max(time.whole for time in times) < 60
     assert all(time.whole >= 1 and time.milliseconds >= 1 for time in times)

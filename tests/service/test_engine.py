@@ -13,8 +13,8 @@ from model.contract import AttentionWant, Output, Want
 from model.errors import InferenceError
 from model.tokenization.tokenizer import Truncation
 from service.engine.admission import OverloadedError
-from service.engine.device import Device
 from service.engine.engine import Engine, Result
+from service.engine.lane_scheduler import LaneScheduler
 from service.protocols.endpoints import ENDPOINTS
 from service.telemetry.metrics import Metrics
 from tests.support.doubles import POISON, Exclusive, Watched, engine
@@ -270,10 +270,10 @@ def test_a_full_queue_refuses_at_once_and_an_empty_one_takes_anything() -> None:
 
 def test_several_models_share_the_device_one_run_at_a_time() -> None:
     """Engines of one device never run at once; on two they would."""
-    for device, alone in ((Device(), True), (None, False)):
+    for device, alone in ((LaneScheduler(), True), (None, False)):
         busy, overlaps = threading.Lock(), list[int]()
-        first = engine(Exclusive(busy, overlaps), name="first", device=device)
-        second = engine(Exclusive(busy, overlaps), name="second", device=device)
+        first = engine(Exclusive(busy, overlaps), name="first", scheduler=device)
+        second = engine(Exclusive(busy, overlaps), name="second", scheduler=device)
         with running(first), running(second):
 
             async def work(engines: Sequence[Engine] = (first, second)) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from model.errors import InferenceError
 from model.lanes import choose_lanes
-from service.engine.device import Device
 from service.engine.jobs import Job, Waiting
+from service.engine.lane_scheduler import LaneScheduler
 from service.engine.queueing import WORTH_A_LANE, WaitingQueue
 from service.engine.throughput import Throughput
 from service.lifecycle import VERSION
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.alone
 def test_what_waits_is_run_beside_the_first_batch(lanes: int, begun: int) -> None:
     """While one batch runs, another lane takes the next; with one lane it waits."""
     backend = Watched()
-    with running(engine(backend, device=Device(lanes))) as made:
+    with running(engine(backend, scheduler=LaneScheduler(lanes))) as made:
 
         async def work() -> None:
             holder = await hold(made, backend)
@@ -42,7 +42,7 @@ def test_what_waits_is_run_beside_the_first_batch(lanes: int, begun: int) -> Non
 def test_what_a_full_batch_leaves_is_run_beside_it() -> None:
     """A lane that takes its batch wakes the next one for the rest."""
     backend = Watched()
-    with running(engine(backend, max_batch_tokens=256, device=Device(2))) as made:
+    with running(engine(backend, max_batch_tokens=256, scheduler=LaneScheduler(2))) as made:
 
         async def work() -> None:
             backend.gate.clear()
@@ -82,7 +82,7 @@ def test_a_lane_that_is_needed_no_more_passes_its_waking_on() -> None:
 def test_little_work_is_left_to_the_first_lane() -> None:
     """Small batches are slow ones: another lane joins when a batch is worth it, and then takes all."""
     backend = Watched()
-    with running(engine(backend, device=Device(2))) as made:
+    with running(engine(backend, scheduler=LaneScheduler(2))) as made:
 
         async def work() -> None:
             holder = await hold(made, backend)
@@ -101,7 +101,7 @@ def test_little_work_is_left_to_the_first_lane() -> None:
 def test_a_lone_batch_has_all_cores_and_others_their_share() -> None:
     """Nobody else is there to use them; as soon as somebody is, they are shared."""
     backend = Watched()
-    with running(engine(backend, device=Device(2))) as made:
+    with running(engine(backend, scheduler=LaneScheduler(2))) as made:
 
         async def work() -> None:
             await made.submit(encode("alone"), [SENTENCE])
@@ -119,7 +119,7 @@ def test_a_lone_batch_has_all_cores_and_others_their_share() -> None:
 def test_a_free_lane_helps_with_little_when_the_first_one_takes_long() -> None:
     """What has waited for a while is run beside a long batch, however few tokens it has."""
     backend = Hanging()
-    with running(engine(backend, device=Device(2))) as made:
+    with running(engine(backend, scheduler=LaneScheduler(2))) as made:
 
         async def work() -> None:
             hung = submit(made, encode(HANG))
@@ -140,7 +140,7 @@ def test_a_free_lane_helps_with_little_when_the_first_one_takes_long() -> None:
 def test_a_process_that_was_stopped_has_not_hung() -> None:
     """The time in which nobody could work does not count; two lanes that hang at once are one fault."""
     backend = Hanging()
-    with running(engine(backend, device=Device(2), still_s=0.2)) as made:
+    with running(engine(backend, scheduler=LaneScheduler(2), stall_s=0.2)) as made:
 
         async def work() -> None:
             hung = [submit(made, encode(HANG))]
@@ -171,7 +171,7 @@ def test_lanes_use_as_many_cores_as_they_can(cores: int, lanes: int) -> None:
 def test_a_lane_that_hangs_does_not_hold_up_the_other() -> None:
     """The others go on meanwhile, and its successor is woken like any lane, also when it comes back."""
     backend = Hanging()
-    with running(engine(backend, device=Device(2), still_s=0.2)) as made:
+    with running(engine(backend, scheduler=LaneScheduler(2), stall_s=0.2)) as made:
 
         async def work() -> None:
             hung = submit(made, encode(HANG))

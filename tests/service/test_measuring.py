@@ -1,34 +1,8 @@
-"""How large a batch should be, measured on the machine."""
+"""How large batches, queues and requests may be."""
 
-import logging
-
-import pytest
-
-from service.engine.measuring import measure_rates, steady_budget
 from service.loading import largest_request
 from service.settings import Settings
 from tests.support.doubles import Watched, engine
-from tests.support.engines import SENTENCE, running, words
-
-
-def test_the_usual_size_is_taken_unless_it_is_clearly_worse() -> None:
-    """Noise does not change it from one start to the next; a device for which it is wrong has another."""
-    assert steady_budget({256: 99, 512: 90, 1024: 100}) == 512
-    assert steady_budget({256: 100, 512: 86, 1024: 91}) == 512
-    assert steady_budget({256: 95.1, 512: 80, 1024: 100}) == 256
-    assert steady_budget({256: 10, 512: 20, 1024: 40}) == 1024
-
-
-def test_each_size_is_run_full() -> None:
-    """The batches that are timed have about as many tokens as the budget they stand for."""
-    backend = Watched()
-    budgets = (256, 512, 1024)
-    rates = measure_rates(backend, [words(8), words(24), words(40)], SENTENCE, budgets, lanes=2)
-    assert list(rates) == list(budgets)
-    assert all(rate > 0 for rate in rates.values())
-    sizes = {sum(batch) for batch in backend.batches}
-    for budget in budgets:
-        assert any(0.8 * budget <= size <= 1.2 * budget for size in sizes)
 
 
 def test_the_limits_are_the_same_on_every_start() -> None:
@@ -50,21 +24,6 @@ def test_the_limits_are_the_same_on_every_start() -> None:
         )
     finally:
         made.close()
-
-
-def test_a_device_of_several_sizes_is_measured(caplog: pytest.LogCaptureFixture) -> None:
-    """It takes one of them and says why; its queue does not depend on which."""
-
-    class Several(Watched):
-        budgets = (256, 512, 1024)
-
-    with (
-        caplog.at_level(logging.INFO),
-        running(engine(Several(), max_batch_tokens=None, max_queue_tokens=None)) as made,
-    ):
-        assert made.max_batch_tokens in Several.budgets
-        assert made.max_queue_tokens == 4 * 256 * 256
-    assert "k/s" in caplog.text
 
 
 def test_the_largest_request_is_one_of_texts_and_of_bytes() -> None:

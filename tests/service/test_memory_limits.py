@@ -172,10 +172,10 @@ def test_a_client_that_holds_much_leaves_room_for_the_short_requests_of_others(m
     """Bodies that stand still, each a short one, fill all but the half of the share that is for others."""
     stalled: list[Permit] = []
     for size in (SMALL_BYTES // 2, 1024, 1):
-        stalled.append(Permit(holder="10.0.0.1"))
+        stalled.append(Permit(memory_client="10.0.0.1"))
         while memory.arrived(stalled[-1], size):
-            stalled.append(Permit(holder="10.0.0.1"))
-    other = Permit(holder="10.0.0.2")
+            stalled.append(Permit(memory_client="10.0.0.1"))
+    other = Permit(memory_client="10.0.0.2")
     assert memory.arrived(other, 1000)
     memory.take(other, SMALL_BYTES // 2)
     for body in (*stalled, other):

@@ -37,7 +37,7 @@ class Slow(Watched):
 def test_a_slow_pass_is_not_taken_for_a_hung_one() -> None:
     """It takes ten times as long as a pass may stand still, and its request is answered."""
     backend = Slow()
-    with running(engine(backend, still_s=0.1)) as made:
+    with running(engine(backend, stall_s=0.1)) as made:
         backend.steps_to_take = 50
 
         async def work() -> None:

@@ -9,7 +9,7 @@ from itertools import count
 from service.clients.presence import PRESENT_S, Presence
 from service.clients.turns import Turns
 from service.engine.permit import Permit
-from service.sharing.board import Board
+from service.sharing.scoreboard import Scoreboard
 from tests.support.engines import perform
 
 REQUEST_S = 0.005
@@ -128,8 +128,8 @@ def test_a_longer_rest_of_one_client_delays_no_other() -> None:
 
 def test_presence_is_that_in_all_processes() -> None:
     """The flood may be on one process, and the client that suffers on another."""
-    board = Board(2, ["model"])
-    first, second = Presence(board.column(0)), Presence(board.column(1))
+    scoreboard = Scoreboard(2, ["model"])
+    first, second = Presence(scoreboard.counters(0)), Presence(scoreboard.counters(1))
     first.note("a")
     second.note("a")
     assert not first.has_others("a")

@@ -135,7 +135,7 @@ def test_a_text_too_long_for_the_memory_fails_alone() -> None:
 def test_a_thread_that_hangs_is_left_behind() -> None:
     """Its batch fails and is not run again, another thread goes on, and late outputs change nothing."""
     metrics, backend = Metrics(VERSION, ENDPOINTS), Hanging()
-    with running(engine(backend, metrics, still_s=0.2)) as made:
+    with running(engine(backend, metrics, stall_s=0.2)) as made:
 
         async def work() -> None:
             hung = asyncio.ensure_future(made.submit(encode(HANG), [SENTENCE]))
@@ -180,7 +180,7 @@ def test_a_heavy_batch_that_hangs_does_not_hold_up_the_next_one(monkeypatch: pyt
     """The thread of lower priority, in which it runs, is left behind like the one that waits for it."""
     monkeypatch.setattr(WaitingQueue, "_yields", lambda *_: True)
     backend = Hanging()
-    with running(engine(backend, still_s=0.2)) as made:
+    with running(engine(backend, stall_s=0.2)) as made:
 
         async def work() -> None:
             hung = asyncio.ensure_future(made.submit(encode(HANG), [SENTENCE]))
@@ -251,7 +251,7 @@ def test_a_second_thread_that_hangs_ends_the_process() -> None:
     from service.settings import read_settings
 
     backend = Hanging()
-    made = engine(backend, still_s=0.05)
+    made = engine(backend, stall_s=0.05)
     state = ServiceState(read_settings(), ENDPOINTS, lambda _settings, _metrics: {"mini": made})
     state.load()
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from service.engine.device import Device
+from service.engine.lane_scheduler import LaneScheduler
 from service.engine.permit import Permit
 from tests.support.doubles import HANG, Hanging, Watched, engine
 from tests.support.engines import SENTENCE, encode, hold, perform, running, submit, until, words
@@ -70,12 +70,12 @@ def test_a_flood_of_largest_requests_shuts_nobody_out() -> None:
 def test_a_lone_request_is_run_beside_the_batches_of_a_flood() -> None:
     """While every lane is at another client's long batch, a small one does not wait for its end."""
     backend = Hanging()
-    with running(engine(backend, device=Device(1))) as made:
+    with running(engine(backend, scheduler=LaneScheduler(1))) as made:
 
         async def work() -> None:
             encodings = [*encode(HANG), words(200)]
             flood = asyncio.ensure_future(made.submit(encodings, [SENTENCE] * 2, Permit("flood")))
-            await until(lambda: made._device.demand)
+            await until(lambda: made._scheduler.demand)
             await asyncio.sleep(0.05)
             more = asyncio.ensure_future(made.submit([words(20)], [SENTENCE], Permit("flood")))
             await asyncio.wait_for(made.submit(encode("a text"), [SENTENCE], Permit("lone")), 5)

@@ -156,7 +156,7 @@ def test_the_wait_is_known_from_the_bytes_that_are_left() -> None:
 
 def test_a_step_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its request fails, and another thread goes on with the others."""
-    monkeypatch.setattr("service.engine.tokenizing._STILL_S", 0.1)
+    monkeypatch.setattr("service.engine.tokenizing._STALL_S", 0.1)
     freed = threading.Event()
 
     def hang() -> Generator[None, None, None]:

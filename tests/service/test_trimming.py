@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from service.engine import trimming
-from service.engine.device import Device
 from service.engine.engine import Engine
+from service.engine.lane_scheduler import LaneScheduler
 from service.engine.trimming import IDLE_S, MemoryTrimmer
 from service.system.process import own_bytes, resident_bytes
 
@@ -141,15 +141,15 @@ def test_a_failure_is_logged_and_nothing_else(process: Process, caplog: pytest.L
 
 def test_a_device_says_since_when_it_is_idle() -> None:
     """From the end of the last turn on, and not while one is held or waited for."""
-    device = Device(2)
-    idle_times = [device.idle_since]
-    with device.turn("a"):
-        idle_times.append(device.idle_since)
-        with device.turn("a"):
+    scheduler = LaneScheduler(2)
+    idle_times = [scheduler.idle_since]
+    with scheduler.turn("a"):
+        idle_times.append(scheduler.idle_since)
+        with scheduler.turn("a"):
             pass
-        idle_times.append(device.idle_since)
+        idle_times.append(scheduler.idle_since)
     assert idle_times == [0, None, None]
-    since = device.idle_since
+    since = scheduler.idle_since
     assert since is not None
     assert 0 <= time.perf_counter() - since < 5
 

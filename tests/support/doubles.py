@@ -19,8 +19,8 @@ from model.contract import Backend, Batch, ModelInfo, Output
 from model.progress import Progress
 from model.tokenization.tokenizer import TextTokenizer
 from service.app import create_app
-from service.engine.device import Device
 from service.engine.engine import Engine
+from service.engine.lane_scheduler import LaneScheduler
 from service.http.server import open_listener, serve
 from service.lifecycle import VERSION
 from service.protocols.endpoints import ENDPOINTS
@@ -94,8 +94,8 @@ class Watched:
         return self.inner.lanes
 
     @property
-    def budgets(self) -> Sequence[int]:
-        return self.inner.budgets
+    def budget(self) -> int:
+        return self.inner.budget
 
     def cost(self, lengths: Sequence[int]) -> int:
         return self.inner.cost(lengths)
@@ -167,8 +167,8 @@ def engine(
     name: str = "mini",
     max_batch_tokens: int | None = 1024,
     max_queue_tokens: int | None = 65_536,
-    device: Device | None = None,
-    still_s: float = 30.0,
+    scheduler: LaneScheduler | None = None,
+    stall_s: float = 30.0,
     timeout_s: float | None = None,
     texts: TextTokenizer | None = None,
 ) -> Engine:
@@ -182,8 +182,8 @@ def engine(
         metrics,
         max_batch_tokens=max_batch_tokens,
         max_queue_tokens=max_queue_tokens,
-        device=device or Device(),
-        still_s=still_s,
+        scheduler=scheduler or LaneScheduler(),
+        stall_s=stall_s,
         timeout_s=timeout_s,
     )
 
@@ -196,7 +196,7 @@ def poisoned(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
         name=MINILM,
         max_batch_tokens=settings.max_batch_tokens or 1024,
         max_queue_tokens=settings.max_queue_tokens or 65_536,
-        still_s=2 * settings.patience_s,
+        stall_s=2 * settings.patience_s,
         timeout_s=settings.request_timeout_s,
         texts=panicking(),
     )

@@ -8,7 +8,7 @@ from model.tokenization.tokenizer import TextTokenizer
 from service.command_line import run
 from service.engine.engine import Engine
 from service.settings import Settings
-from service.sharing.board import Column
+from service.sharing.scoreboard import Counters
 from service.telemetry.metrics import Metrics
 from service.workers import worker
 from tests.support.doubles import poisoned
@@ -18,7 +18,7 @@ def hanging(
     loaded: Mapping[str, tuple[TextTokenizer, Backend]],
     settings: Settings,
     metrics: Metrics,
-    column: Column | None = None,
+    counters: Counters | None = None,
 ) -> dict[str, Engine]:
     """Engines in the place of those of the models that were loaded."""
     return poisoned(settings, metrics)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from service.clients.addresses import client_of, peer_address
-from service.clients.company import FEW
+from service.clients.recent_connections import FEW
 from service.clients.slow_readers import Reader, unread
 from service.http.connections.door import REFUSAL_S, Answered, Door, Refused
 from service.http.connections.joined_writes import JoinedWrites
@@ -154,8 +154,8 @@ class Protocol(Parsing):
         # The body may arrive before the request is served, and is charged to its client from here on.
         context = context or open_context(scope, state.peers)
         context.waited_s, self._waited_s = self._waited_s, 0.0
-        in_use, permit = state.company.note(self), context.permit
-        permit.alone, permit.among_few, permit.returned = in_use == 1, in_use <= FEW, returned
+        in_use, permit = state.recent_connections.note(self), context.permit
+        permit.only_connection, permit.few_connections, permit.returned = in_use == 1, in_use <= FEW, returned
         permit.admitted = verdict is True
         self._accept_head()
 

@@ -10,20 +10,20 @@ import pytest
 from model.contract import AttentionWant, Batch, Output, Want
 from model.errors import InferenceError
 from model.progress import Progress
-from service.clients.company import FEW, Company
-from service.engine.device import Device
+from service.clients.recent_connections import FEW, RecentConnections
 from service.engine.engine import Engine, Result
+from service.engine.lane_scheduler import LaneScheduler
 from service.engine.permit import Permit
 from service.lifecycle import VERSION
 from service.protocols.endpoints import ENDPOINTS
-from service.sharing.board import LANES, Board
+from service.sharing.scoreboard import LANES, Scoreboard
 from service.telemetry.metrics import Metrics
 from tests.support.doubles import POISON, Watched, engine
 from tests.support.engines import SENTENCE, encode, hold, perform, running, samples, words
 from tests.support.kernel import needs_kernels
 from tests.support.serving import serve
 
-AMONG_FEW = Permit(alone=True, among_few=True)
+AMONG_FEW = Permit(only_connection=True, few_connections=True)
 FAST = 20_000.0  # tokens per second: 60 in the time that others may wait
 
 
@@ -70,8 +70,8 @@ def ask(
     made: Engine, *texts: str, want: Want = SENTENCE, permit: Permit = AMONG_FEW, rate: float = FAST
 ) -> Result:
     """Submit one request to an engine that measured this rate, once the device is idle."""
-    made._at_once.tokens_per_s = made._throughput.tokens_per_s = rate
-    while made._device.demand:
+    made._throughput.tokens_per_s = rate
+    while made._scheduler.demand:
         time.sleep(0.001)
     encodings = encode(*texts)
     result: Result = perform(lambda: made.submit(encodings, [want] * len(encodings), permit))
@@ -113,7 +113,7 @@ def test_everything_else_is_handed_to_a_runner(case: str) -> None:
             made,
             "a text " * (2000 if case == "long" else 10 if case == "over the budget" else 1),
             want=Want(attention=AttentionWant((0,), (0,))) if case == "maps" else SENTENCE,
-            permit=Permit(among_few=case != "company"),
+            permit=Permit(few_connections=case != "company"),
             rate=100.0 if case == "slow" else FAST,
         )
     assert backend.threads
@@ -121,26 +121,23 @@ def test_everything_else_is_handed_to_a_runner(case: str) -> None:
 
 
 @needs_kernels
-def test_what_is_short_is_measured() -> None:
-    """For a backend that prepares nothing, nothing is: not even a text without tokens."""
-    with running(engine(Placed())) as made:
-        assert made._at_once.tokens_per_s > 0
+def test_what_is_not_prepared_is_handed_to_a_runner() -> None:
+    """Not even a text without tokens runs on the event loop."""
     with running(engine(Unprepared())) as made:
-        assert made._at_once.tokens_per_s == 0
-        assert made._at_once.run([replace(words(5), token_ids=[])], [SENTENCE]) is None
+        assert made._inline.run([replace(words(5), token_ids=[])], [SENTENCE]) is None
 
 
 @needs_kernels
 def test_a_text_waits_while_another_runs() -> None:
-    """The event loop never waits for the device."""
+    """The event loop never waits for the scheduler."""
     backend = Placed()
     with running(engine(backend)) as made:
 
         async def work() -> None:
             holder = await hold(made, backend)
-            made._at_once.tokens_per_s = FAST
+            made._throughput.tokens_per_s = FAST
             start = time.perf_counter()
-            assert made._at_once.run([words(5)], [SENTENCE]) is None
+            assert made._inline.run([words(5)], [SENTENCE]) is None
             assert time.perf_counter() - start < 1
             backend.gate.set()
             await holder
@@ -184,30 +181,30 @@ def no_helpers() -> None:
 
 def test_no_turn_at_once_beside_another_of_the_process() -> None:
     """Whatever other processes do."""
-    device = Device(2)
-    turn = device.turn_at_once("a", no_helpers)
+    scheduler = LaneScheduler(2)
+    turn = scheduler.try_turn("a", no_helpers)
     assert turn is not None
-    assert device.turn_at_once("b", no_helpers) is None
-    device.release(turn)
-    assert device.demand == 0
-    board = Board(2, ["mini"])
-    one, other = Device(2, board.column(0)), board.column(1).own
+    assert scheduler.try_turn("b", no_helpers) is None
+    scheduler.release(turn)
+    assert scheduler.demand == 0
+    scoreboard = Scoreboard(2, ["mini"])
+    one, other = LaneScheduler(2, scoreboard.counters(0)), scoreboard.counters(1).own
     other[LANES] = 1
-    assert one.turn_at_once("a", no_helpers) is not None
-    assert board.column(0).own[LANES] == 1
+    assert one.try_turn("a", no_helpers) is not None
+    assert scoreboard.counters(0).own[LANES] == 1
 
 
 @needs_kernels
 def test_a_pass_at_once_leaves_other_processes_their_cores() -> None:
     """It runs on all cores only if they do not run, and on fewer, fewer tokens are brief."""
-    backend, board = Placed(), Board(2, ["mini"])
+    backend, scoreboard = Placed(), Scoreboard(2, ["mini"])
     with running(engine(backend)) as made:
-        made._at_once.device = Device(1, board.column(0))
-        made._at_once.tokens_per_s = made._throughput.tokens_per_s = FAST
+        made._inline.scheduler = LaneScheduler(1, scoreboard.counters(0))
+        made._throughput.tokens_per_s = FAST
         backend.lanes_used.clear()
         for tokens, others_run, taken in ((50, 0, True), (50, 1, False), (25, 1, True)):
-            board.column(1).own[LANES] = others_run
-            assert (made._at_once.run([words(tokens)], [SENTENCE]) is not None) == taken
+            scoreboard.counters(1).own[LANES] = others_run
+            assert (made._inline.run([words(tokens)], [SENTENCE]) is not None) == taken
     assert backend.lanes_used == [1, 2]
 
 
@@ -219,7 +216,7 @@ def test_connections_are_in_use_for_a_tenth_of_a_second(monkeypatch: pytest.Monk
     """More than a few are not told apart."""
     now = 50.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    company, one, two, three, four = Company(), *(Connection() for _ in range(4))
+    company, one, two, three, four = RecentConnections(), *(Connection() for _ in range(4))
     assert [company.note(each) for each in (one, one, two, one, two)] == [1, 1, 2, 2, 2]
     now += 0.05
     assert [company.note(each) for each in (three, four, one)] == [3, 3, 3]
@@ -231,7 +228,7 @@ def test_connections_are_in_use_for_a_tenth_of_a_second(monkeypatch: pytest.Monk
 
 def test_connections_that_are_closed_were_in_use() -> None:
     """A client that opens one for each request may be many."""
-    company = Company()
+    company = RecentConnections()
     assert [company.note(Connection()) for _ in range(4)] == [1, 2, 3, 3]
 
 

@@ -9,7 +9,7 @@ FEW = 2
 _USE_S = 0.1
 
 
-class Company:
+class RecentConnections:
     """Counts the connections in use.
 
     Counting the requests that wait would not do: while one runs on the event loop, no other is read.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from service.engine.admission import Demand, OverloadedError
-from service.engine.device import Device
+from service.engine.lane_scheduler import LaneScheduler
 from service.engine.permit import Permit
 from service.engine.queueing import WaitingQueue
 from service.engine.throughput import Throughput
@@ -16,41 +16,41 @@ from service.lifecycle import VERSION
 from service.memory_limits import SMALL_BYTES, Memory
 from service.problems import Problem
 from service.protocols.endpoints import ENDPOINTS
-from service.sharing.board import CONNECTIONS, HEARTBEAT, LANES, Board
 from service.sharing.connections import Channel, Siblings
 from service.sharing.metric_values import MetricValues
+from service.sharing.scoreboard import CONNECTIONS, HEARTBEAT, LANES, OPENED, Scoreboard
 from service.telemetry.metrics import Metrics
 
 MODEL = "mini"
 
 
-def queue(board: Board, slot: int, max_tokens: int = 1000) -> WaitingQueue:
+def queue(scoreboard: Scoreboard, slot: int, max_tokens: int = 1000) -> WaitingQueue:
     metrics = Metrics(VERSION, ENDPOINTS)
-    return WaitingQueue(MODEL, metrics, Throughput(1024), max_tokens, column=board.column(slot))
+    return WaitingQueue(MODEL, metrics, Throughput(1024), max_tokens, counters=scoreboard.counters(slot))
 
 
 def test_each_process_reads_what_the_others_wrote() -> None:
-    """A column is written by one process, also after a fork; clearing one leaves the others."""
-    board = Board(3, [MODEL])
-    board.column(0).own[LANES] = 1
+    """A counters is written by one process, also after a fork; clearing one leaves the others."""
+    scoreboard = Scoreboard(3, [MODEL])
+    scoreboard.counters(0).own[LANES] = 1
     if not (pid := os.fork()):
-        board.column(1).own[LANES] = 2
-        board.column(1).ledger(MODEL).add("client", 7)
+        scoreboard.counters(1).own[LANES] = 2
+        scoreboard.counters(1).client_totals(MODEL).add("client", 7)
         os._exit(0)
     os.waitpid(pid, 0)
-    assert board.column(2).elsewhere(LANES) == 3
-    assert board.column(2).ledger(MODEL).elsewhere == 7
-    assert board.column(2).ledger(MODEL).elsewhere_of("client") == 7
-    assert board.column(2).ledger().elsewhere == 0, "that is the ledger of memory"
-    board.clear(1)
-    assert board.column(2).elsewhere(LANES) == 1
-    assert board.column(2).ledger(MODEL).elsewhere == 0
+    assert scoreboard.counters(2).elsewhere(LANES) == 3
+    assert scoreboard.counters(2).client_totals(MODEL).elsewhere == 7
+    assert scoreboard.counters(2).client_totals(MODEL).elsewhere_of("client") == 7
+    assert scoreboard.counters(2).client_totals().elsewhere == 0, "that is the totals of memory"
+    scoreboard.clear(1)
+    assert scoreboard.counters(2).elsewhere(LANES) == 1
+    assert scoreboard.counters(2).client_totals(MODEL).elsewhere == 0
 
 
 def test_a_client_has_one_share_of_the_queues_of_all_processes() -> None:
     """What a client waits for in one process counts in another; a newcomer still finds room."""
-    board = Board(2, [MODEL])
-    first, second = queue(board, 0), queue(board, 1)
+    scoreboard = Scoreboard(2, [MODEL])
+    first, second = queue(scoreboard, 0), queue(scoreboard, 1)
     with first.reserve(Demand("heavy", 400, 0.0)):
         assert second.refusal(Demand("heavy", 50, 0.0)) is None
         with pytest.raises(OverloadedError) as refused, second.reserve(Demand("heavy", 200, 0.0)):
@@ -63,24 +63,24 @@ def test_a_client_has_one_share_of_the_queues_of_all_processes() -> None:
 
 def test_memory_is_limited_over_all_processes() -> None:
     """A large request is refused while another process holds the memory, and then admitted."""
-    board = Board(2, [MODEL])
-    first, second = (Memory(2**40, board.column(slot)) for slot in range(2))
+    scoreboard = Scoreboard(2, [MODEL])
+    first, second = (Memory(2**40, scoreboard.counters(slot)) for slot in range(2))
     first.plan(2**36)
     second.plan(2**38)
     assert first.limit == second.limit, "the first plan is that of all"
-    permit, large = Permit(holder="a"), first.limit - SMALL_BYTES
+    permit, large = Permit(memory_client="a"), first.limit - SMALL_BYTES
     first.take(permit, large)
     with pytest.raises(Problem, match="memory"):
-        second.take(Permit(holder="b"), 4 * SMALL_BYTES)
-    second.take(Permit(holder="b"), 1000)
+        second.take(Permit(memory_client="b"), 4 * SMALL_BYTES)
+    second.take(Permit(memory_client="b"), 1000)
     first.release(permit)
-    second.take(Permit(holder="b"), 4 * SMALL_BYTES)
+    second.take(Permit(memory_client="b"), 4 * SMALL_BYTES)
 
 
 def test_a_process_uses_the_cores_of_siblings_only_while_they_are_idle() -> None:
     """Its own lane always; all lanes, and all cores for one batch, when no other process runs any."""
-    board = Board(2, [MODEL])
-    here, there = (Device(2, board.column(slot)) for slot in range(2))
+    scoreboard = Scoreboard(2, [MODEL])
+    here, there = (LaneScheduler(2, scoreboard.counters(slot)) for slot in range(2))
     assert [here.siblings_idle, here.allows(0), here.allows(1)] == [True, True, True]
     with there.turn("model"):
         assert [here.siblings_idle, here.shares] == [False, 2]
@@ -100,13 +100,13 @@ def channel() -> Iterator[Channel]:
         yield made
 
 
-def siblings(board: Board, counts: list[int]) -> list[Siblings]:
+def siblings(scoreboard: Scoreboard, counts: list[int]) -> list[Siblings]:
     channels: list[Channel] = []
     values = MetricValues(len(counts))
-    made = [Siblings(board.column(slot), channels, values) for slot in range(len(counts))]
+    made = [Siblings(scoreboard.counters(slot), channels, values) for slot in range(len(counts))]
     for sibling, count in zip(made, counts, strict=True):
-        sibling.column.own[CONNECTIONS] = count
-        sibling.column.own[HEARTBEAT] = time.monotonic_ns()
+        sibling.counters.own[CONNECTIONS] = count
+        sibling.counters.own[HEARTBEAT] = time.monotonic_ns()
     return made
 
 
@@ -124,29 +124,29 @@ def siblings(board: Board, counts: list[int]) -> list[Siblings]:
 )
 def test_connections_move_to_siblings_with_fewer(counts: list[int], expected: list[int]) -> None:
     """The surplus over the mean, rounded up, is spread over those below it."""
-    first = siblings(Board(len(counts), [MODEL]), counts)[0]
+    first = siblings(Scoreboard(len(counts), [MODEL]), counts)[0]
     assert sorted(first.surplus(counts[0])) == expected
 
 
 def test_nothing_moves_to_a_process_that_is_not_ready() -> None:
     """A worker that still starts, or has ended, has no heartbeat; that of one that stands still is old."""
-    board = Board(2, [MODEL])
-    first, second = siblings(board, [4, 0])
+    scoreboard = Scoreboard(2, [MODEL])
+    first, second = siblings(scoreboard, [4, 0])
     for beat in (0, time.monotonic_ns() - 10**9):
-        second.column.own[HEARTBEAT] = beat
+        second.counters.own[HEARTBEAT] = beat
         assert first.surplus(4) == []
 
 
-def test_nobody_counts_the_process_that_greets() -> None:
+def test_nobody_counts_the_placeholder() -> None:
     """What it holds while the workers start is not theirs."""
-    board = Board(2, [MODEL])
-    spare = board.spare_column()
+    scoreboard = Scoreboard(2, [MODEL])
+    spare = scoreboard.spare_counters()
     spare.own[LANES] = 5
-    spare.ledger(MODEL).add("client", 7)
-    board.column(0).own[LANES] = 1
-    assert [board.column(slot).elsewhere(LANES) for slot in range(2)] == [0, 1]
-    assert board.column(0).ledger(MODEL).elsewhere == 0
-    assert not board.column(0).opened
+    spare.client_totals(MODEL).add("client", 7)
+    scoreboard.counters(0).own[LANES] = 1
+    assert [scoreboard.counters(slot).elsewhere(LANES) for slot in range(2)] == [0, 1]
+    assert scoreboard.counters(0).client_totals(MODEL).elsewhere == 0
+    assert not scoreboard.counters(0).common[OPENED]
 
 
 def test_a_connection_arrives_as_it_was(channel: Channel) -> None:

@@ -9,7 +9,7 @@ _PAUSES_S = (0.0, 0.5, 1.0, 2.0, 4.0)
 _IN_A_ROW_S = 60.0
 
 
-class Deaths:
+class RestartPolicy:
     """Counts workers that end in a row: while no request is answered in any worker."""
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class Deaths:
         self._answered = 0
         self._last = float("-inf")
 
-    def count(self, now: float, answered: int, *, was_ready: bool, attended: bool) -> float | None:
+    def record_exit(self, now: float, answered: int, *, was_ready: bool, attended: bool) -> float | None:
         """Count a worker that ended; returns the seconds until it is replaced, None if the service must end.
 
         `answered` is how many requests all workers have answered until `now`, in `time.monotonic` seconds;

@@ -1,4 +1,4 @@
-"""Several engines on one device."""
+"""Several engines on one scheduler."""
 
 import threading
 import time
@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 import pytest
 
-from service.engine.device import Device
-from service.sharing.board import LANES, Board
+from service.engine.lane_scheduler import LaneScheduler
+from service.sharing.scoreboard import LANES, Scoreboard
 
 pytestmark = pytest.mark.alone
 
 
-def compete(device: Device, owners: Sequence[tuple[str, int]], seconds: float = 0.3) -> list[str]:
+def compete(scheduler: LaneScheduler, owners: Sequence[tuple[str, int]], seconds: float = 0.3) -> list[str]:
     """Owners that always have work, with so many tokens a batch, in the order of their turns."""
     order, inside = list[str](), list[int]()
     until = time.monotonic() + seconds
 
     def work(name: str, tokens: int) -> None:
         while time.monotonic() < until:
-            with device.turn(name) as turn:
+            with scheduler.turn(name) as turn:
                 inside.append(1)
-                assert len(inside) <= device.lanes
-                device.charge(turn, tokens)
+                assert len(inside) <= scheduler.lanes
+                scheduler.charge(turn, tokens)
                 order.append(name)
                 time.sleep(0.001)
                 inside.pop()
@@ -32,14 +32,14 @@ def compete(device: Device, owners: Sequence[tuple[str, int]], seconds: float = 
         thread.start()
     for thread in threads:
         thread.join()
-    assert device.demand == 0
+    assert scheduler.demand == 0
     return order
 
 
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_engines_that_always_have_work_get_equal_turns(lanes: int) -> None:
     """Never more at once than there are lanes, and nobody gets ahead of the others."""
-    order = compete(Device(lanes), [("a", 10), ("b", 10), ("c", 10)], seconds=1.0)
+    order = compete(LaneScheduler(lanes), [("a", 10), ("b", 10), ("c", 10)], seconds=1.0)
     counts = [order.count(name) for name in "abc"]
     assert len(order) > 30
     # A thread that the system sets aside between two turns has no work meanwhile, and is owed nothing for it:
@@ -49,7 +49,7 @@ def test_engines_that_always_have_work_get_equal_turns(lanes: int) -> None:
 
 def test_shares_are_of_tokens_not_of_turns() -> None:
     """Whoever runs batches of three times the size gets a third of the turns."""
-    order = compete(Device(), [("large", 300), ("small", 100), ("small", 100)], seconds=0.6)
+    order = compete(LaneScheduler(), [("large", 300), ("small", 100), ("small", 100)], seconds=0.6)
     large, small = order.count("large"), order.count("small")
     assert large > 20
     assert 2.5 < small / large < 3.5
@@ -57,39 +57,39 @@ def test_shares_are_of_tokens_not_of_turns() -> None:
 
 def test_whoever_was_idle_has_saved_nothing() -> None:
     """After a pause an owner begins where the others are, and does not shut them out to catch up."""
-    device = Device()
+    scheduler = LaneScheduler()
     for _ in range(100):
-        with device.turn("busy") as turn:
-            device.charge(turn, 1000)
-    order = compete(device, [("busy", 100), ("back", 100)])
+        with scheduler.turn("busy") as turn:
+            scheduler.charge(turn, 1000)
+    order = compete(scheduler, [("busy", 100), ("back", 100)])
     assert abs(order.count("busy") - order.count("back")) <= 3
 
 
 def test_a_released_turn_does_not_free_the_next_one() -> None:
     """A thread that was left behind and comes back cannot take the device from its successor."""
-    device = Device()
-    left = device.turn("a")
-    device.release(left.__enter__())
-    taken = device.turn("a")
+    scheduler = LaneScheduler()
+    left = scheduler.turn("a")
+    scheduler.release(left.__enter__())
+    taken = scheduler.turn("a")
     taken.__enter__()
     left.__exit__(None, None, None)
-    assert device.demand == 1
+    assert scheduler.demand == 1
     taken.__exit__(None, None, None)
-    assert device.demand == 0
+    assert scheduler.demand == 0
 
 
 def test_a_process_uses_more_than_its_share_only_while_its_siblings_are_idle() -> None:
     """Its second model waits for its first while a sibling is busy, and no longer than that."""
-    board = Board(2, ["a", "b"])
-    device, sibling = Device(2, board.column(0)), board.column(1)
+    scoreboard = Scoreboard(2, ["a", "b"])
+    scheduler, sibling = LaneScheduler(2, scoreboard.counters(0)), scoreboard.counters(1)
     granted = threading.Event()
 
     def second() -> None:
-        with device.turn("b"):
+        with scheduler.turn("b"):
             granted.set()
 
     sibling.own[LANES] = 1
-    with device.turn("a"):
+    with scheduler.turn("a"):
         thread = threading.Thread(target=second)
         thread.start()
         assert not granted.wait(0.2)

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from service.engine.admission import Backlog
-from service.sharing.board import LANES, LANES_ENDED, Column, alone
+from service.sharing.scoreboard import LANES, LANES_ENDED, Counters, single_process
 
 # A sibling process that ended a batch this recently is about to start another, so its cores are not free.
 _RECENT_NS = 10_000_000
 # How often a turn that waits looks whether siblings have become idle.
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 @dataclass(slots=True, eq=False)
@@ -23,7 +23,7 @@ class Turn:
     express: bool = False
 
 
-class Device:
+class LaneScheduler:
     """Grants one turn per lane at a time, first to the owner that has used the fewest tokens.
 
     This is start-time fair queueing (Goyal, Vin & Cheng 1996): an owner that was idle rejoins at the current
@@ -34,12 +34,12 @@ class Device:
     With several processes each has its share of the lanes, and may use further ones while no sibling does.
     """
 
-    def __init__(self, lanes: int = 1, column: Column | None = None) -> None:
+    def __init__(self, lanes: int = 1, counters: Counters | None = None) -> None:
         self.lanes = lanes
-        self._column = column or alone()
-        self.backlog = Backlog(self._column)
+        self._counters = counters or single_process()
+        self.backlog = Backlog(self._counters)
         """What waits for the device and runs on it."""
-        self._own_lanes = max(1, lanes // self._column.processes)
+        self._own_lanes = max(1, lanes // self._counters.processes)
         self._changed = threading.Condition()
         self._waiting: list[Turn] = []
         self._running: list[Turn] = []
@@ -57,12 +57,12 @@ class Device:
     def siblings_idle(self) -> bool:
         """Whether no other process of the service uses its cores."""
         recently = time.monotonic_ns() - _RECENT_NS
-        return not any(other[LANES] or other[LANES_ENDED] > recently for other in self._column.others)
+        return not any(other[LANES] or other[LANES_ENDED] > recently for other in self._counters.others)
 
     @property
     def shares(self) -> int:
         """Into how many shares the cores are divided now: a lane gets one of them."""
-        return self.lanes if self.siblings_idle else max(self.lanes, self._column.processes)
+        return self.lanes if self.siblings_idle else max(self.lanes, self._counters.processes)
 
     def allows(self, lane: int) -> bool:
         """Whether a lane may run: one of this process's share, or while there are free cores."""
@@ -81,8 +81,8 @@ class Device:
             self._used[owner] = max(self._used.get(owner, 0), self._clock)
             self._waiting.append(turn)
             # Siblings become idle without a notification.
-            look_s = _LOOK_S if self._column.others else None
-            while not self._changed.wait_for(lambda: self._is_next(turn), look_s):
+            poll_s = _POLL_S if self._counters.others else None
+            while not self._changed.wait_for(lambda: self._is_next(turn), poll_s):
                 pass
             self._waiting.remove(turn)
             self._running.append(turn)
@@ -94,10 +94,10 @@ class Device:
         finally:
             self.release(turn)
 
-    def turn_at_once(self, owner: str, end_helpers: Callable[[], None]) -> Turn | None:
+    def try_turn(self, owner: str, end_helpers: Callable[[], None]) -> Turn | None:
         """Grant a turn on the event loop if nothing else of this process runs or waits, else None.
 
-        `release` it afterwards. `end_helpers` ends the threads that it may start; `rest` calls it.
+        `release` it afterwards. `end_helpers` is what ends the threads that it may start.
         """
         with self._changed:
             if self.demand:
@@ -109,7 +109,7 @@ class Device:
             self._publish(turn)
             return turn
 
-    def rest(self) -> None:
+    def end_helpers(self) -> None:
         """End the threads that turns on the event loop started; called there when a runner gets work.
 
         A runner has threads of its own. With more threads than cores, all would sleep after each pass instead
@@ -138,9 +138,9 @@ class Device:
                 self._changed.notify_all()
 
     def _publish(self, changed: Turn) -> None:
-        if self._column.others and not changed.express:
-            self._column.own[LANES_ENDED] = time.monotonic_ns()
-            self._column.own[LANES] = sum(not turn.express for turn in self._running)
+        if self._counters.others and not changed.express:
+            self._counters.own[LANES_ENDED] = time.monotonic_ns()
+            self._counters.own[LANES] = sum(not turn.express for turn in self._running)
 
     def _is_next(self, turn: Turn) -> bool:
         running = sum(other.express == turn.express for other in self._running)

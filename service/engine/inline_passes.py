@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model.contract import Backend, Batch, Encoding, Output, Want
-from service.engine.device import Device
+from service.engine.lane_scheduler import LaneScheduler
 from service.engine.runner import is_finite
 from service.engine.throughput import Throughput
 from service.telemetry.metrics import Metrics
@@ -17,37 +17,22 @@ log = logging.getLogger(__name__)
 # A pass takes longer where another process still has all cores, for a batch that began when this one was
 # idle.
 _BRIEF_S = 0.003
-_SAMPLES = 10  # of which the fastest counts, because other workers start at the same time
-_MEASURED_S = 0.2  # the most that is spent on them, unless a single one takes longer
 
 
 @dataclass(slots=True)
-class AtOnce:
+class InlinePasses:
     """Saves handing a batch to a runner's thread and its outputs back, which takes as long as a short pass.
 
     Only backends that prepare short passes run here: in others, PyTorch would wake helper threads at each
-    step. `tokens_per_s` is how fast a short text ran at the start, 0 before.
-
-    No supervisor ends such a pass: if it hung, the event loop would stand still, and with it the process.
+    step. No supervisor ends such a pass: if it hung, the event loop would stand still, and with it the
+    process.
     """
 
     name: str
     backend: Backend
-    device: Device
+    scheduler: LaneScheduler
     metrics: Metrics
     throughput: Throughput
-    tokens_per_s: float = 0.0
-
-    def measure(self, encoding: Encoding, want: Want) -> None:
-        """Set `tokens_per_s` by the time that a text takes in this thread, if passes are prepared."""
-        if not self.backend.prepares_short:
-            return
-        seconds = list[float]()
-        while len(seconds) < _SAMPLES and sum(seconds) < _MEASURED_S:
-            start = time.perf_counter()
-            self.backend.run(Batch.pack([encoding], [want]))
-            seconds.append(time.perf_counter() - start)
-        self.tokens_per_s = len(encoding) / min(seconds)
 
     def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> list[Output] | None:
         """Run the sequences of a request; None if a runner must run them.
@@ -57,13 +42,13 @@ class AtOnce:
         """
         tokens = sum(max(1, len(encoding)) for encoding in encodings)
         # All cores help, unless other processes use theirs.
-        lanes = 1 if self.device.siblings_idle else self.device.shares
+        lanes = 1 if self.scheduler.siblings_idle else self.scheduler.shares
         if not (self._is_brief(tokens * lanes) and all(_is_plain(want) for want in wants)):
             return None
-        turn = self.device.turn_at_once(self.name, self.backend.end_helpers)
+        turn = self.scheduler.try_turn(self.name, self.backend.end_helpers)
         if turn is None:
             return None
-        self.device.charge(turn, tokens)
+        self.scheduler.charge(turn, tokens)
         start = time.perf_counter()
         try:
             outputs = self.backend.run(Batch.pack(encodings, wants), lanes=lanes)
@@ -71,7 +56,7 @@ class AtOnce:
             log.debug("a batch of %s failed on the event loop", self.name, exc_info=True)
             return None
         finally:
-            self.device.release(turn)
+            self.scheduler.release(turn)
         if not all(is_finite(output) for output in outputs):
             return None
         self.throughput.record_batch([len(e) for e in encodings], time.perf_counter() - start, lanes=lanes)
@@ -80,12 +65,9 @@ class AtOnce:
         return outputs
 
     def _is_brief(self, tokens: int) -> bool:
-        """Whether this number of tokens, on all cores, takes so little time that others may wait for them.
-
-        On a machine that was busy at the start, the batches of runners are faster than what was measured.
-        """
-        rate = max(self.tokens_per_s, self.throughput.tokens_per_s)
-        return self.backend.prepares_short and tokens <= min(_BRIEF_S * rate, self.throughput.budget)
+        """Whether this number of tokens, on all cores, takes so little time that others may wait for them."""
+        most = min(_BRIEF_S * self.throughput.tokens_per_s, self.throughput.budget)
+        return self.backend.prepares_short and tokens <= most
 
 
 def _is_plain(want: Want) -> bool:

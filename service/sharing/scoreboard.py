@@ -1,0 +1,151 @@
+"""Numbers in memory that the processes of one service share, as on a web server's scoreboard.
+
+Each process writes only its own counters, so no lock is needed: a reader sees the last number written, whole
+(an aligned 64-bit word). What a process that died has left there is cleared by the supervisor.
+"""
+
+import mmap
+from collections.abc import Iterable
+
+# Counters of a process. Times are in nanoseconds of `time.monotonic_ns`, sizes in bytes or tokens.
+HEARTBEAT = 0
+"""When its event loop last made progress; 0 until it is ready."""
+CONNECTIONS = 1
+"""Connections with a request in the last second."""
+IN_FLIGHT = 2
+"""Requests that it has received and not answered."""
+ANSWERED = 3
+"""Inference requests that it has answered."""
+LANES = 4
+"""Lanes that run a batch."""
+LANES_ENDED = 5
+"""When it last ended a batch."""
+MEMORY = 6
+"""Bytes that its requests hold."""
+LARGE = 7
+"""How many of its requests hold much memory."""
+ANSWERS = 8
+"""Bytes of its large responses."""
+GROWTH = 9
+"""How much its memory has grown since it was ready, pages of files left out."""
+CUT_OFF = 10
+"""Requests that had no answer when the drain timed out."""
+HANDED_OVER = 11
+"""Of the placeholder that answers while the models load: 1 once it accepts no more connections."""
+WORK = 12
+"""How long it would take the service to run what waits in its queues and runs, in nanoseconds."""
+RETRY_AT, RETRY_AT_WHOLE = 13, 14
+"""Until when refused requests were told to come back, in milliseconds and in whole seconds."""
+LAST_CLIENT, LAST_SEEN, PREVIOUS_CLIENT, PREVIOUS_SEEN = 15, 16, 17, 18
+"""The two clients that sent something last, as hashes, and when."""
+
+# Counters that all processes have in common. Each is set once, before the service opens.
+COMPLETE = 0
+"""1 once every worker was ready, so that the placeholder is no longer needed."""
+OPENED = 1
+"""1 once the service is open: each worker may listen when it is ready."""
+MEMORY_LIMIT = 2
+"""The limit of all requests' memory that the first worker planned."""
+
+# What is counted for each model, and for memory, follows these counters.
+_FIXED = 20
+PER_TOKEN, PER_PAIR = 0, 1
+"""How long a token takes, and attention for each token that it attends to, in femtoseconds: in common."""
+_TOTAL, _BY_CLIENT = 2, 3
+# Amounts by client are summed in counters chosen by the client's hash: two clients that share one are, for
+# each other, as one client in several processes. With this many counters, that is rare.
+_HASHED = 1024
+_PART = _BY_CLIENT + _HASHED
+
+
+class Scoreboard:
+    """The counters of `processes` workers, those that they have in common, and spare ones.
+
+    Forked processes share it; create it before the fork.
+    """
+
+    def __init__(self, processes: int, models: Iterable[str] = ()) -> None:
+        self.processes = processes
+        self._parts = {name: _FIXED + _PART * i for i, name in enumerate(("", *models))}
+        size = _FIXED + _PART * len(self._parts)
+        numbers = memoryview(mmap.mmap(-1, 8 * size * (processes + 2))).cast("q")
+        self._all = [numbers[i * size : (i + 1) * size] for i in range(processes + 2)]
+
+    def counters(self, slot: int) -> "Counters":
+        """Return the counters of a worker, by its number from 0."""
+        others = [self._all[i] for i in range(self.processes) if i != slot]
+        common = self._all[self.processes]
+        return Counters(slot, self.processes, self._all[slot], others, common, self._parts)
+
+    def spare_counters(self) -> "Counters":
+        """Return those of a process that is no worker: it reads those of all, and none reads its own."""
+        return self.counters(self.processes + 1)
+
+    def clear(self, slot: int) -> None:
+        """Forget the numbers of a worker that has ended."""
+        own = self._all[slot]
+        own[:] = memoryview(bytes(own.nbytes)).cast("q")
+
+
+class Counters:
+    """The counters of one process: those that it writes, those of the others, and those in common."""
+
+    def __init__(
+        self,
+        slot: int,
+        processes: int,
+        own: "memoryview[int]",
+        others: "list[memoryview[int]]",
+        common: "memoryview[int]",
+        parts: dict[str, int],
+    ) -> None:
+        self.slot = slot
+        self.processes = processes
+        """How many workers the service has."""
+        self.own = own
+        self.others = others
+        self.common = common
+        self.parts = parts
+        """Where the counters of each model begin, and, under "", those of memory."""
+
+    def elsewhere(self, counter: int) -> int:
+        """Sum a counter over the other processes."""
+        return sum([other[counter] for other in self.others])
+
+    def client_totals(self, model: str = "") -> "ClientTotals":
+        """Return what clients have in a model's queue, or of memory."""
+        return ClientTotals(self, self.parts[model])
+
+
+class ClientTotals:
+    """Amounts by client, in this process and in the others. The caller holds a lock."""
+
+    def __init__(self, counters: Counters, part: int) -> None:
+        self._own = counters.own
+        self._others = counters.others
+        self._total, self._first = part + _TOTAL, part + _BY_CLIENT
+
+    def add(self, client: str, amount: int) -> None:
+        """Add an amount, or take it back if negative."""
+        if self._others:
+            self._own[self._total] += amount
+            self._own[self._counter(client)] += amount
+
+    @property
+    def elsewhere(self) -> int:
+        """The amounts of all clients in the other processes."""
+        return sum([other[self._total] for other in self._others])
+
+    def elsewhere_of(self, client: str) -> int:
+        """Return the amounts of a client in the other processes."""
+        counter = self._counter(client)
+        return sum([other[counter] for other in self._others])
+
+    def _counter(self, client: str) -> int:
+        # A string's hash is the same in all processes that were forked from one.
+        return self._first + hash(client) % _HASHED
+
+
+def single_process(models: Iterable[str] = ()) -> Counters:
+    """Return the counters of the only process of a service."""
+    return Scoreboard(1, models).counters(0)
