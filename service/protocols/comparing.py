@@ -4,13 +4,14 @@ from starlette.responses import Response
 
 from service.http.delivery import Work
 from service.protocols.exchange import Exchange
-from service.replies.answer_size import bound_alone
+from service.replies.answer_size import bound
 from service.tasks.compare import CompareOptions, Comparison
 from service.tasks.embed import OWN_VECTORS, plan_encode
 from service.tasks.prompts import choose_prompt, choose_task
-from service.tasks.results import Item
+from service.tasks.results import Expected, Item
 
 _ARRAY = "similarities"
+_FUNCTION_BYTES = 40
 # Copies of the vectors while they are compared: those of the batches, an array of them, two of unit length.
 _COPIES = 4
 
@@ -22,7 +23,7 @@ async def compare(exchange: Exchange, options: CompareOptions) -> Response:
     prompt = choose_prompt(info, options.prompt_name, options.prompt)
     every, shape = options.every, options.shape
     style = exchange.style(listed=False)
-    size = bound_alone(style, {_ARRAY: shape})
+    size = bound(style, [Expected({_ARRAY: shape}, column_bytes=_FUNCTION_BYTES)])
     exchange.reserve_answer(style, size, _way_out(options, exchange))
     exchange.reserve_arrays((len(every), plan.sentence_size), copies=_COPIES)
     encodings = await exchange.tokenize(every, options.truncation, prompt, options.place)

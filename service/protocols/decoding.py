@@ -12,13 +12,15 @@ from service.http.delivery import Work
 from service.problems import Problem
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.fields import MAX_IDS, IdLists
-from service.replies.answer_size import bound_texts
+from service.replies.answer_size import bound
 from service.settings import Settings
-from service.tasks.results import Item
+from service.tasks.results import Expected, Item
 from service.tasks.tokens import check_known
 
 # A token is decoded in the time in which several are planned, and a list in that of more (measured).
 _DECODED, _LISTED = 8, 12
+# The index and the name of a text, with their punctuation.
+_TEXT_BYTES = 40
 
 
 def check_counts(ids: IdLists, count: int, settings: Settings, field: str = "token_ids") -> None:
@@ -43,7 +45,8 @@ async def decode_ids(
     stages.begin("tokenize")
     start = time.perf_counter()
     text_bytes = await exchange.off_loop(lambda: _measure(decoder, ids, every, field), len(every))
-    size = bound_texts(style, text_bytes, len(ids))
+    # Each text has its index and its name; a control character has six bytes.
+    size = bound(style, [Expected(column_bytes=_TEXT_BYTES * len(ids) + 6 * text_bytes)])
     exchange.reserve_answer(style, size, "send fewer ids")
     texts = await exchange.off_loop(
         lambda: decoder.decode(ids.lists, skip_special_tokens=skip_special_tokens),

@@ -132,7 +132,7 @@ class Exchange:
 
         def plan_all() -> Planned:
             views = [view(index, encoding) for index, encoding in enumerate(encodings)]
-            size = bound(style, encodings, [one.expected for one in views])
+            size = bound(style, (one.expected for one in views))
             return Planned(encodings, views, size)
 
         return await self.off_loop(plan_all, sum(map(len, encodings)))

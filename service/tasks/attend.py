@@ -23,10 +23,11 @@ from model.contract import (
     SummaryWant,
     Weights,
 )
+from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Text
 from service.tasks.embed import EncodePlan, check_exposes, resolve
 from service.tasks.errors import OptionError
-from service.tasks.results import Expected, columns
+from service.tasks.results import SUMMARY, Expected, columns
 from service.tasks.view import View
 from service.tasks.words import Words
 
@@ -121,13 +122,12 @@ class AttentionPlan:
             shapes |= self._map_shapes(named)
         if self.options.summary:
             want = replace(want, summary=self._summary(encoding, words, remaining))
-        expected = Expected(
-            shapes,
-            # An offset is a list of two numbers.
-            labels=sum(map(len, named.values())) + (0 if words is None else 3 * len(words)),
-            text_bytes=0 if words is None else len("".join(words.texts).encode()),
-            summary=dict.fromkeys(self.statistics, (len(self.layers), len(self.heads))),
-        )
+        shapes |= {SUMMARY + name: (len(self.layers), len(self.heads)) for name in self.statistics}
+        labels, text_bytes = sum(map(len, named.values())), 0
+        if words is not None:
+            labels += 3 * len(words)  # An offset is a list of two numbers.
+            text_bytes = 3 * len(words) + json_bytes("".join(words.texts))
+        expected = Expected(shapes, encoding, labels, text_bytes)
         return View(want, item_columns | named, expected)
 
     def _attention(self, queries: Axis | None, keys: Axis | None) -> AttentionWant:

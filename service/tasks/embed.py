@@ -80,7 +80,7 @@ class EncodePlan:
         shapes = self.shapes(encoding)
         if self.chunks is not None:
             shapes["chunks"] = (chunks, self.chunks.size)
-        return Expected(shapes, labels=4 * chunks)
+        return Expected(shapes, encoding, labels=4 * chunks)
 
     def want(self, encoding: Encoding) -> Want:
         """Return what must be computed for one sequence, without chunks."""

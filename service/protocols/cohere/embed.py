@@ -189,7 +189,7 @@ async def _embed(exchange: Exchange, body: CohereEmbedRequest, version: str) -> 
     style, plan = exchange.style(), plans[0]
     exchange.reserve_arrays((len(texts), plan.sentence_size), copies=_COPIES)
     expected = [Expected({"embedding": (len(types) * plan.sentence_size,)})] * len(texts)
-    size = bound(style, encodings, expected) + sum(map(json_bytes, texts)) + 3 * len(texts)
+    size = bound(style, expected) + sum(map(json_bytes, texts)) + 3 * len(texts)
     exchange.reserve_answer(style, size, _FEWER)
     delivery = exchange.delivery(style, Work.of(encodings), size)
     result = await exchange.run(delivery, encodings, [plan.want(one) for one in encodings])

@@ -97,7 +97,7 @@ async def _tokenize(exchange: Exchange, body: CohereTokenizeRequest) -> Response
     expected = Expected(
         column_bytes=_META_BYTES + _TOKEN_BYTES * len(encoding) + json_bytes("".join(encoding.tokens))
     )
-    size = bound(style, [encoding], [expected])
+    size = bound(style, [expected])
     exchange.reserve_answer(style, size, "send a shorter text")
     ids, names = [*compress(encoding.token_ids, kept)], [*compress(encoding.tokens, kept)]
     item = Item({"tokens": ids, "token_strings": names}, {})

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from model.contract import Encoding, Role
 from model.tokenization.tokenizer import Text
 from service.endpoints import Endpoint
-from service.http.negotiation import BINARY, FORMATS, refuse_uint8
+from service.http.negotiation import refuse_uint8
 from service.http.request_body import ParsedRequest, read_request
 from service.problems import Problem
 from service.protocols.exchange import Exchange, check_count
@@ -23,6 +23,7 @@ from service.protocols.native.schemas import (
 )
 from service.protocols.ways_out import any_of, smaller_maps
 from service.replies.answer_size import bound
+from service.replies.formats import FORMATS
 from service.replies.style import AnswerStyle
 from service.tasks.attend import plan_attention
 from service.tasks.chunks import MAX_CHUNKS, ChunkPlan
@@ -73,11 +74,11 @@ def _check_number_format(parsed: ParsedRequest[Any], maps: AttentionOptions | No
         refuse_uint8(parsed.dtype, "dtype is uint8, which applies only to maps, and this response has none")
     elif maps.weights == "score":
         refuse_uint8(parsed.dtype, "dtype is uint8, and scores may be negative")
-    if parsed.format in BINARY and maps is not None and maps.is_overridden("decimals"):
+    form = FORMATS[parsed.format]
+    if form.binary and maps is not None and maps.is_overridden("decimals"):
         raise Problem(
             "invalid-request",
-            f"decimals has no effect on {FORMATS[parsed.format]}, whose numbers are not rounded: "
-            "leave it out.",
+            f"decimals has no effect on {form.media_type}, whose numbers are not rounded: leave it out.",
             members={"field": "decimals"},
         )
 
@@ -141,7 +142,7 @@ async def _hold_chunks(
         chunks.check(encodings, texts)
         counts = [min(chunks.most(encoding), MAX_CHUNKS) for encoding in encodings]
         expected = [plan.expected(*one) for one in zip(encodings, counts, strict=True)]
-        return sum(counts), bound(style, encodings, expected) if chunks.counted else 0
+        return sum(counts), bound(style, expected) if chunks.counted else 0
 
     most, size = await exchange.off_loop(count, sum(map(len, encodings)))
     exchange.check_size(size, way_out)

@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_
 
 from model.contract import STATISTICS, Aggregate, Role, Statistic, Weights
 from model.tokenization.tokenizer import Side, Truncation
-from service.http.negotiation import FORMATS
 from service.protocols.fields import (
     AllOrIndices,
     CellCount,
@@ -20,6 +19,7 @@ from service.protocols.fields import (
     invalid,
 )
 from service.protocols.native.chunks_field import ChunksField
+from service.replies.formats import FORMATS
 from service.replies.style import Format
 from service.tasks.attend import AttendOptions
 from service.tasks.embed import EmbedOptions, EncodeOutput, Pooling

@@ -55,7 +55,7 @@ async def _tokenize(exchange: Exchange, body: TokenizeRequest) -> Response:
 
     def prepare() -> tuple[list[Encoding], int]:
         kept = [without_special(encoding) for encoding in encodings] if drop else encodings
-        return kept, bound(style, kept, [Expected()] * len(kept))
+        return kept, bound(style, (Expected(encoding=encoding) for encoding in kept))
 
     kept, size = await exchange.off_loop(prepare, sum(map(len, encodings)))
     exchange.reserve_answer(style, size, "send fewer or shorter inputs")

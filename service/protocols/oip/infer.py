@@ -60,7 +60,7 @@ async def _infer(exchange: Exchange, body: Inference) -> Response:
         size = len(before) + _ITEM_BYTES * shape[0] * shape[1]
     else:
         expected = [Expected({OUTPUT: (plan.sentence_size,)})] * len(encodings)
-        size = len(before) + bound(style, encodings, expected)
+        size = len(before) + bound(style, expected)
     exchange.reserve_answer(style, size, _FEWER)
     delivery = exchange.delivery(style, Work.of(encodings), size)
     delivery.codings = CODINGS

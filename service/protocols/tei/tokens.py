@@ -80,8 +80,8 @@ async def _tokenize(exchange: Exchange, body: TeiTokenizeRequest) -> Response:
     style = exchange.style()
 
     def size_of() -> int:
-        expected = [Expected(column_bytes=_bytes(*one)) for one in zip(texts, encodings, strict=True)]
-        return bound(style, encodings, expected)
+        every = zip(texts, encodings, strict=True)
+        return bound(style, (Expected(column_bytes=_bytes(*one)) for one in every))
 
     size = await exchange.off_loop(size_of, sum(map(len, encodings)))
     exchange.reserve_answer(style, size, "send fewer or shorter inputs")
