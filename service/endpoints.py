@@ -82,7 +82,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """The protocol of another server: its name and the form of its errors, which all of its routes share."""
+    """A protocol: its name and the form of its errors, which all of its routes share."""
 
     protocol: str
     render_error: ErrorRenderer
@@ -143,6 +143,10 @@ class Contract:
             protocol=self.protocol,
             **further,
         )
+
+
+NATIVE = Contract("native", Problem.response, ProblemDocument, status_of)
+"""Our own protocol."""
 
 
 class _Pattern(NamedTuple):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from model.contract import Encoding, ModelInfo, PoolingMode, SentenceWant, Want
+from model.contract import Encoding, ModelInfo, Pooling, PoolingMode, SentenceWant, Want
 from model.tokenization.tokenizer import Text
 from service.tasks.chunks import Chunking, ChunkPlan
 from service.tasks.errors import Names, OptionError
@@ -13,18 +13,7 @@ from service.tasks.precision import BITS, STEPS, Precision
 from service.tasks.results import Expected, columns
 from service.tasks.view import View
 
-Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
 EncodeOutput = Literal["sentence", "tokens", "sparse"]
-
-_MODES: dict[str, tuple[PoolingMode, ...]] = {
-    "mean": ("mean",),
-    "cls": ("cls",),
-    "max": ("max",),
-    "mean_max": ("mean", "max"),
-    "mean_sqrt_len": ("mean_sqrt_len",),
-    "weighted_mean": ("weighted_mean",),
-    "last": ("last",),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +31,12 @@ class EmbedOptions:
     chunks: Chunking | None = None
     chunks_needed: bool = False
     """Whether the request has no other form, without chunks."""
+
+    def modes(self, info: ModelInfo) -> tuple[PoolingMode, ...]:
+        """Return the modes whose vectors are concatenated."""
+        if self.pooling is None:
+            return info.pooling
+        return ("mean", "max") if self.pooling == "mean_max" else (self.pooling,)
 
 
 NO_VECTORS = EmbedOptions(())
@@ -139,7 +134,7 @@ def _plan_sentence(options: EmbedOptions, info: ModelInfo) -> tuple[SentenceWant
     if not info.exposes_tokens:
         size = info.sentence_size
         return _plan_own_vector(options, info, layers), _cut(size, options), size
-    modes = _MODES[options.pooling] if options.pooling else info.pooling
+    modes = options.modes(info)
     pooled_size = info.hidden_size * len(modes) * len(layers)
     if info.dense and pooled_size != info.hidden_size * len(info.pooling):
         raise OptionError(
@@ -157,7 +152,7 @@ def _plan_sentence(options: EmbedOptions, info: ModelInfo) -> tuple[SentenceWant
 
 def _plan_own_vector(options: EmbedOptions, info: ModelInfo, layers: tuple[int, ...]) -> SentenceWant:
     """Return the want of the vector that a graph pools by itself; raises OptionError for any other."""
-    if options.pooling and _MODES[options.pooling] != info.pooling:
+    if options.modes(info) != info.pooling:
         raise _vector_alone(lambda name: f'{name("pooling")} is "{options.pooling}"', "pooling")
     if layers != (info.layers,):
         raise _vector_alone(
@@ -187,7 +182,7 @@ def _plan_chunks(chunking: Chunking, options: EmbedOptions, info: ModelInfo) -> 
             lambda name: f"{name('chunks')} are pooled from the vectors of their tokens",
             "model" if options.chunks_needed else "chunks",
         )
-    if options.pooling and _MODES[options.pooling] not in (("mean",), info.pooling):
+    if options.modes(info) not in (("mean",), info.pooling):
         raise OptionError(
             lambda name: (
                 f'{name("pooling")} is "{options.pooling}", and {name("chunks")} are pooled with '

@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from headlight_client import AsyncHeadlight, Headlight, HeadlightError, routes
+from model import contract
 from model.tokenization import tokenizer
 from service.protocols.native import schemas
-from service.tasks import embed
+from service.tasks import precision
 from tests.support.backends import both_backends
 from tests.support.serving import ROOT, Json, Service
 from tests.support.stand_in import assert_columns, refused, stand_in
@@ -61,7 +62,9 @@ def test_every_field_is_a_parameter(client: Any) -> None:
     whole = {"dtype", "progress"}
     assert set(inspect.signature(client.stream_encode).parameters) == encode - whole
     assert set(inspect.signature(client.stream_attention).parameters) == attention - whole | {"decimals"}
-    assert typing.get_args(routes.Pooling) == typing.get_args(embed.Pooling)
+    assert typing.get_args(routes.Pooling) == typing.get_args(contract.Pooling)
+    assert typing.get_args(routes.Precision) == typing.get_args(precision.Precision)
+    assert typing.get_args(routes.Statistic) == contract.STATISTICS
     assert typing.get_args(routes.Side) == typing.get_args(tokenizer.Side)
 
 

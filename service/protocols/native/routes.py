@@ -1,4 +1,4 @@
-"""`POST /encode` and `POST /attention`."""
+"""The native routes; and what answers `POST /encode` and `POST /attention`."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -8,12 +8,15 @@ from starlette.responses import Response
 
 from model.contract import Encoding, Role
 from model.tokenization.tokenizer import Text
-from service.endpoints import Endpoint
+from service.endpoints import NATIVE
 from service.http.negotiation import refuse_uint8
 from service.http.request_body import ParsedRequest, read_request
 from service.problems import Problem
 from service.protocols.exchange import Exchange, check_count
+from service.protocols.native.decode import DecodeRequest, DecodeResponse, decode
 from service.protocols.native.examples import EXAMPLES
+from service.protocols.native.predict import PredictRequest, PredictResponse, predict
+from service.protocols.native.rerank import RerankRequest, RerankResponse, rerank
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
 from service.protocols.native.schemas import (
     AttentionOptions,
@@ -21,6 +24,8 @@ from service.protocols.native.schemas import (
     EncodeRequest,
     InputsRequest,
 )
+from service.protocols.native.similarity import SimilarityRequest, SimilarityResponse, similarity
+from service.protocols.native.tokenize import TokenizeRequest, TokenizeResponse, tokenize
 from service.protocols.ways_out import any_of, smaller_maps
 from service.replies.answer_size import bound
 from service.replies.formats import FORMATS
@@ -162,25 +167,15 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
     return await exchange.answer(style, planned, any_of(ways))
 
 
-ENDPOINTS = (
-    Endpoint(
-        "/encode",
-        encode,
-        ("POST",),
-        summary="Sentence and token embeddings",
-        request=EncodeRequest,
-        examples=EXAMPLES["/encode"],
-        responses={200: {"model": EncodeResponse}},
-        guarded=True,
-    ),
-    Endpoint(
-        "/attention",
-        attention,
-        ("POST",),
-        summary="Per-head attention maps",
-        request=AttentionRequest,
-        examples=EXAMPLES["/attention"],
-        responses={200: {"model": AttentionResponse}},
-        guarded=True,
-    ),
+ENDPOINTS = tuple(
+    NATIVE.inference(path, handler, summary, schema, response, EXAMPLES[path])
+    for path, handler, summary, schema, response in (
+        ("/encode", encode, "Sentence and token embeddings", EncodeRequest, EncodeResponse),
+        ("/attention", attention, "Per-head attention maps", AttentionRequest, AttentionResponse),
+        ("/predict", predict, "Labels of texts and of their tokens", PredictRequest, PredictResponse),
+        ("/rerank", rerank, "Texts ranked by how well they match a query", RerankRequest, RerankResponse),
+        ("/similarity", similarity, "Similarity of texts", SimilarityRequest, SimilarityResponse),
+        ("/tokenize", tokenize, "Tokens of texts", TokenizeRequest, TokenizeResponse),
+        ("/decode", decode, "Text of token ids", DecodeRequest, DecodeResponse),
+    )
 )

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
-from model.contract import STATISTICS, Aggregate, Role, Statistic, Weights
+from model.contract import STATISTICS, Aggregate, Pooling, Role, Statistic, Weights
 from model.tokenization.tokenizer import Side, Truncation
 from service.protocols.fields import (
     AllOrIndices,
@@ -22,7 +22,7 @@ from service.protocols.native.chunks_field import ChunksField
 from service.replies.formats import FORMATS
 from service.replies.style import Format
 from service.tasks.attend import AttendOptions
-from service.tasks.embed import EmbedOptions, EncodeOutput, Pooling
+from service.tasks.embed import EmbedOptions, EncodeOutput
 from service.tasks.precision import Precision
 
 # How many unknown fields are described one by one.
