@@ -63,19 +63,14 @@ class EncodePlan:
     def view(self, index: int, encoding: Encoding, text: Text) -> View:
         """Plan one sequence; raises the 422 for a chunk that it does not have."""
         item_columns, want, count = columns(index, encoding), self.want(encoding), 0
+        shapes = self.shapes(encoding)
         if self.chunks is not None and isinstance(text, str):
             parts = self.chunks.split(encoding, text)
             want = replace(want, heads=(self.chunks.want(parts),))
             item_columns["chunks"] = {"offsets": parts.offsets, "token_spans": parts.tokens}
             count = len(parts.tokens)
-        return View(want, item_columns, self.expected(encoding, count), precision=self.precision)
-
-    def expected(self, encoding: Encoding, chunks: int) -> Expected:
-        """Return the maximum size of the item of one sequence with this number of chunks."""
-        shapes = self.shapes(encoding)
-        if self.chunks is not None:
-            shapes["chunks"] = (chunks, self.chunks.size)
-        return Expected(shapes, encoding, labels=4 * chunks)
+            shapes["chunks"] = (count, self.chunks.size)
+        return View(want, item_columns, Expected(shapes, encoding, 4 * count), precision=self.precision)
 
     def want(self, encoding: Encoding) -> Want:
         """Return what must be computed for one sequence, without chunks."""

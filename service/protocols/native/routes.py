@@ -1,13 +1,12 @@
 """The native routes; and what answers `POST /encode` and `POST /attention`."""
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding, Role
-from model.tokenization.tokenizer import Text
 from service.endpoints import NATIVE
 from service.http.negotiation import refuse_uint8
 from service.http.request_body import ParsedRequest, read_request
@@ -27,12 +26,9 @@ from service.protocols.native.schemas import (
 from service.protocols.native.similarity import SimilarityRequest, SimilarityResponse, similarity
 from service.protocols.native.tokenize import TokenizeRequest, TokenizeResponse, tokenize
 from service.protocols.ways_out import any_of, smaller_maps
-from service.replies.answer_size import bound
 from service.replies.formats import FORMATS
-from service.replies.style import AnswerStyle
 from service.tasks.attend import plan_attention
-from service.tasks.chunks import MAX_CHUNKS, ChunkPlan
-from service.tasks.embed import EncodePlan, plan_encode
+from service.tasks.embed import plan_encode
 from service.tasks.heads import TokenVectorsPlan, plan_sparse, plan_token_vectors
 from service.tasks.prompts import choose_prompt, choose_task
 from service.tasks.view import View
@@ -107,9 +103,11 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     way_out += "set `top_k`, " if sparse is not None else ""
     way_out += "or leave `tokens` out of `outputs`"
     style = exchange.style(precision=plan.precision)
-    held = 0
+    memory, permit, held = exchange.state.memory, exchange.context.permit, 0
     if plan.chunks is not None:
-        held = await _hold_chunks(exchange, plan, plan.chunks, encodings, body.inputs, style, way_out)
+        count = partial(plan.chunks.count, encodings, body.inputs)
+        held = _CHUNK_BYTES * await exchange.off_loop(count, sum(map(len, encodings)))
+        memory.take(permit, held)
 
     def view(index: int, encoding: Encoding) -> View:
         planned = plan.view(index, encoding, body.inputs[index])
@@ -118,7 +116,7 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     planned = await exchange.plan(style, encodings, view)
     if plan.chunks is not None:
         found = sum(len(one.columns["chunks"]["offsets"]) for one in planned.views)
-        exchange.state.memory.release_part(exchange.context.permit, held - _CHUNK_BYTES * found)
+        memory.release_part(permit, held - _CHUNK_BYTES * found)
     return await exchange.answer(style, planned, way_out)
 
 
@@ -127,32 +125,6 @@ async def _encode_role(exchange: Exchange, body: EncodeRequest, plan: TokenVecto
     encodings, style = await _tokenize(exchange, body, body.role), exchange.style()
     planned = await exchange.plan(style, encodings, plan.view)
     return await exchange.answer(style, planned, "send fewer or shorter inputs")
-
-
-async def _hold_chunks(
-    exchange: Exchange,
-    plan: EncodePlan,
-    chunks: ChunkPlan,
-    encodings: Sequence[Encoding],
-    texts: Sequence[Text],
-    style: AnswerStyle,
-    way_out: str,
-) -> int:
-    """Reserve memory for the chunks of all inputs, and return how many bytes, before any text is split.
-
-    Raises the 422 for too many of them, and the 413 for as many as make the response too large.
-    """
-
-    def count() -> tuple[int, int]:
-        chunks.check(encodings, texts)
-        counts = [min(chunks.most(encoding), MAX_CHUNKS) for encoding in encodings]
-        expected = [plan.expected(*one) for one in zip(encodings, counts, strict=True)]
-        return sum(counts), bound(style, expected) if chunks.counted else 0
-
-    most, size = await exchange.off_loop(count, sum(map(len, encodings)))
-    exchange.check_size(size, way_out)
-    exchange.state.memory.take(exchange.context.permit, _CHUNK_BYTES * most)
-    return _CHUNK_BYTES * most
 
 
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
