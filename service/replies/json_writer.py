@@ -25,8 +25,8 @@ _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
 _PIECE_BYTES = 256 * 1024
 # The name of an array, with its punctuation.
 _NAME_BYTES = 320
-# The longest text that orjson writes for a float32 (-1234567900000000.0) and for an int32, with its comma.
-_FLOAT_BYTES, _INTEGER_BYTES = 20, 12
+# The longest text of a float32 (-1234567900000000.0), an int32 and an int8, with its comma.
+_FLOAT_BYTES, _INTEGER_BYTES, _BYTE_BYTES = 20, 12, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,9 @@ class _Numbers:
 def array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
     """Bound the text of an array, with its name."""
     number = _FLOAT_BYTES
-    if name in INTEGERS or style.quantizes(name):
+    if style.quantizes(name):
+        number = _BYTE_BYTES
+    elif name in INTEGERS:
         number = _INTEGER_BYTES
     elif name in MAPS and style.unit and style.decimals is not None and style.decimals <= TABLE_DECIMALS:
         number = style.decimals + 3

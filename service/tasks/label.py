@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,18 +55,6 @@ class TokenizedInput:
                 found.setdefault(segment, []).append(i)
         texts = (self.text,) if isinstance(self.text, str) else self.text
         return [(segment, texts[segment], tokens) for segment, tokens in sorted(found.items())]
-
-
-class Labelling(Protocol):
-    """What a request makes of the logits of each input."""
-
-    def expect(self, reading: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
-        """Return the shapes of the arrays and a bound on the JSON of the columns."""
-        ...
-
-    def label(self, logits: Arrays, reading: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
-        """Return the columns and the arrays of one input's item."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +143,10 @@ class EntityLabels:
                     }
                 )
         return entities
+
+
+Labelling = TextLabels | TokenLabels | EntityLabels
+"""What a request makes of the logits of each input: `expect` bounds it, and `label` makes it."""
 
 
 def choose_labelling(engine: Engine, head: HeadInfo, options: LabelOptions) -> Labelling:
