@@ -21,13 +21,12 @@ from service.replies.answer_size import bound_head, bound_item
 from service.replies.style import AnswerStyle
 from service.tasks.attend import AttendOptions, AttentionPlan, plan_attention
 from service.tasks.embed import NO_VECTORS, OWN_VECTORS, plan_encode
+from service.tasks.prompts import prompt_for
 from service.tasks.rank import (
     Best,
     Method,
     RankOptions,
     choose_method,
-    document_prompt,
-    query_prompt,
     ranked,
     shortest,
 )
@@ -102,7 +101,7 @@ async def _bi_encoder(exchange: Exchange, options: RankOptions) -> Response:
     info = exchange.engine.info
     plan = plan_encode(OWN_VECTORS, info, info.default_task)
     exchange.reserve_arrays((1 + len(options.texts), plan.sentence_size), copies=_COPIES)
-    prompts = query_prompt(info), document_prompt(info)
+    prompts = prompt_for("query", info), prompt_for("document", info)
     truncation = options.truncation
     if prompts[0] == prompts[1]:
         every = [options.query, *options.texts]

@@ -6,8 +6,8 @@ the maps are computed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 from typing import Literal
 
@@ -73,7 +73,6 @@ class AttentionPlan:
     options: AttendOptions
     dtype: MapDtype
     info: ModelInfo
-    _resolved: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
@@ -172,18 +171,15 @@ class AttentionPlan:
     def _chosen(
         self, chosen: Sequence[int], option: str, index: int, special: Sequence[bool]
     ) -> tuple[int, ...]:
-        """Resolve a list of positions, once for all inputs of the same length."""
+        """Resolve a list of positions; raises OptionError."""
         input_, count = f"inputs.{index}", len(special)
-        if (option, count) not in self._resolved:
-            level = self.options.level
-            self._resolved[option, count] = resolve(
-                chosen,
-                count,
-                option=option,
-                available=lambda name: f"{name(input_)} has {count} {level}s",
-                input_=input_,
-            )
-        positions = self._resolved[option, count]
+        positions = resolve(
+            chosen,
+            count,
+            option=option,
+            available=lambda name: f"{name(input_)} has {count} {self.options.level}s",
+            input_=input_,
+        )
         if self.options.special_tokens == "drop" and any(special[i] for i in positions):
             place = next(place for place, i in enumerate(positions) if special[i])
             raise OptionError(
@@ -209,7 +205,7 @@ def _axis_of(positions: tuple[int, ...], words: Words | None) -> Axis:
     return Axis(positions, tuple(chain.from_iterable(pieces)), tuple(starts)[:-1])
 
 
-@cache
+@lru_cache(maxsize=64)
 def _every(count: int) -> tuple[int, ...]:
     return tuple(range(count))
 
