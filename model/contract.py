@@ -32,8 +32,22 @@ Statistic = Literal[
 ]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 """The statistics that a summary computes for each head, in this order; `docs/api.md` defines them."""
-PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last"]
+MEANINGS: dict[Statistic, str] = {
+    "entropy": "In nats.",
+    "confidence": "The largest weight of a row.",
+    "mean_distance": "Weighted distance from query to key, in tokens or words.",
+    "self": "Weight on the token or word itself.",
+    "previous": "Weight on the previous one, 0 for the first.",
+    "next": "Weight on the next one, 0 for the last.",
+    "special": "Weight on special tokens.",
+    "argmax_self": "Share of rows with the largest weight on themselves.",
+    "argmax_previous": "Share of rows with the largest weight on the previous one.",
+    "argmax_next": "Share of rows with the largest weight on the next one.",
+}
+PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last"]
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
+Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
+"""What requests may choose: one mode, or `mean_max` for the two of them."""
 HeadKind = Literal["classification", "token_classification", "masked_words", "late_interaction"]
 """What a model predicts from the last hidden state: see `docs/models.md`."""
 ScoreFunction = Literal["softmax", "sigmoid", "identity"]

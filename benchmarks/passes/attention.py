@@ -52,7 +52,8 @@ from model.pytorch.backend import TorchBackend
 from service.replies.style import AnswerStyle
 from service.replies.writing import write
 from service.system.process import keep_freed_memory
-from service.tasks.results import Item, present
+from service.tasks.results import Expected
+from service.tasks.view import View
 
 MODELS = (EMBEDDED, "random-base")
 _BATCH = 8
@@ -200,8 +201,8 @@ def run(backend: TorchBackend, batch: Batch) -> None:
 def run_and_write(backend: TorchBackend, batch: Batch) -> None:
     """Run a batch, and write an archive of its maps."""
     items = [
-        Item({"index": i}, present(embedding=output.sentence, attention=output.attention))
-        for i, output in enumerate(backend.run(batch))
+        View(want, {"index": i}, Expected()).item(output)
+        for i, (want, output) in enumerate(zip(batch.wants, backend.run(batch), strict=True))
     ]
     _, pieces = write(AnswerStyle("model", "npz", "float16"), items, len(batch.input_ids))
     deque(pieces, maxlen=0)

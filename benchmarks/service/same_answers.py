@@ -18,12 +18,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import orjson
 
 from benchmarks.kit.command_line import parser_for
+from model.contract import Pooling
 
 ROOT = Path(__file__).parents[2]
 _REQUESTS = 200
@@ -59,7 +60,7 @@ def _encode(chance: random.Random) -> Ask:
         body |= _some(
             chance,
             {
-                "pooling": ("mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"),
+                "pooling": get_args(Pooling),
                 "pooling_layers": ([-1], [2, 5], [0]),
                 "normalize": (True, False),
                 "dimensions": (8, 384, 2000),

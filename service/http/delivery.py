@@ -15,13 +15,14 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from model.contract import Encoding, Output
 from model.errors import ModelError
 from service.engine.engine import Arrivals
-from service.http.negotiation import FORMATS, is_short
+from service.http.negotiation import is_short
 from service.http.request_context import RequestContext
 from service.http.streaming_response import StreamedResponse, WholeResponse
 from service.lifecycle import ServiceState
 from service.memory_limits import SMALL_BYTES
 from service.problems import Problem, from_model_error, shut_down_too_soon
 from service.replies.compression import CODINGS, MIN_BYTES, choose_coding, encoder
+from service.replies.formats import FORMATS
 from service.replies.json_writer import Piece, last_line, lines
 from service.replies.style import AnswerStyle
 from service.replies.writing import coded, write, write_whole
@@ -184,7 +185,7 @@ class Delivery:
     @property
     def _short(self) -> bool:
         """Whether to serialize on the event loop: within two milliseconds."""
-        most = _MANY_ITEMS_IN_FILE if self.style.binary else _MANY_ITEMS
+        most = _MANY_ITEMS_IN_FILE if FORMATS[self.style.format].binary else _MANY_ITEMS
         return self.bound <= SMALL_BYTES and self.work.inputs <= most
 
     async def _next(self, pieces: Iterator[Piece]) -> Piece | None:
@@ -209,7 +210,7 @@ class Delivery:
     def _coding(self) -> str | None:
         """Choose the content coding, if the response may be long enough for one."""
         accepted = self.request.headers.getlist("accept-encoding")
-        if self.style.binary or self.bound < MIN_BYTES or not accepted:
+        if FORMATS[self.style.format].binary or self.bound < MIN_BYTES or not accepted:
             return None
         accept_encoding = ", ".join(accepted)
         return choose_coding(accept_encoding, self.codings) if is_short(accept_encoding) else None
@@ -217,7 +218,7 @@ class Delivery:
     def _headers(self, coding: str | None) -> dict[str, str]:
         timing = ", ".join(f"{stage};dur={1e3 * seconds:.3f}" for stage, seconds in self.stages.items())
         headers = {
-            "Content-Type": FORMATS[self.style.format],
+            "Content-Type": FORMATS[self.style.format].media_type,
             "Vary": "Accept, Accept-Encoding",
             "Server-Timing": timing,
             **self.headers,

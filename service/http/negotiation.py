@@ -9,16 +9,9 @@ from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
 from service.problems import Problem
+from service.replies.formats import FORMATS
 from service.replies.style import ArrayType, Format
 
-FORMATS: dict[Format, str] = {
-    "json": "application/json",
-    "npz": "application/x-npz",
-    "safetensors": "application/x-safetensors",
-    "ndjson": "application/x-ndjson",
-}
-"""The formats and their media types, in order of preference."""
-BINARY = frozenset(("npz", "safetensors"))
 ARRAY_TYPES: tuple[ArrayType, ...] = get_args(ArrayType)
 
 # Of a header that lists things: parsing a longer one, or one of more parts, would delay other requests.
@@ -61,7 +54,7 @@ def choose_format(request: Request, formats: tuple[Format, ...] = tuple(FORMATS)
         )
     chosen = _best(accept, formats)
     if chosen is None:
-        available = [FORMATS[name] for name in formats]
+        available = [FORMATS[name].media_type for name in formats]
         raise Problem(
             "not-acceptable",
             f"Accept: {accept} includes no available media type: choose from {', '.join(available)}.",
@@ -108,12 +101,12 @@ def _read_array_type(request: Request, chosen: Format, formats: tuple[Format, ..
             actual=", ".join(given),
             allowed=ARRAY_TYPES,
         )
-    if chosen not in BINARY and dtype != "float32":
-        binary = [FORMATS[name] for name in formats if name in BINARY]
+    if not FORMATS[chosen].binary and dtype != "float32":
+        binary = [FORMATS[name].media_type for name in formats if FORMATS[name].binary]
         way_out = f"leave it out, or accept {' or '.join(binary)}" if binary else "leave it out"
         raise _refusal(
             "dtype",
-            f"The query parameter dtype has no effect on {FORMATS[chosen]}: {way_out}.",
+            f"The query parameter dtype has no effect on {FORMATS[chosen].media_type}: {way_out}.",
             actual=dtype,
         )
     return dtype
@@ -132,7 +125,7 @@ def _best(accept: str, formats: tuple[Format, ...]) -> Format | None:
         qualities[name] = max(quality, qualities.get(name, 0.0))
 
     def quality_of(known: Format) -> float:
-        covering = (name for name in (FORMATS[known], "application/*", "*/*") if name in qualities)
+        covering = (name for name in (FORMATS[known].media_type, "application/*", "*/*") if name in qualities)
         return qualities.get(next(covering, ""), 0.0)
 
     best = max(formats, key=quality_of)

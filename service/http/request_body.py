@@ -15,11 +15,12 @@ from werkzeug.http import parse_options_header
 
 from service.echo import cut
 from service.http.json_body import MAX_INDICES, MAX_VALUES, REST, TooManyValuesError, parse
-from service.http.negotiation import ARRAY_TYPES, FORMATS, negotiate
+from service.http.negotiation import ARRAY_TYPES, negotiate
 from service.http.request_context import Body, RequestContext
 from service.lifecycle import ServiceState
 from service.memory_limits import PARSED, SMALL_BYTES
 from service.problems import Problem, from_validation_error
+from service.replies.formats import FORMATS
 from service.replies.style import ArrayType, Format
 from service.settings import Settings
 

@@ -15,7 +15,7 @@ from service.http.request_body import SEVERAL, check_count
 from service.problems import Problem
 from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS, Listed
-from service.replies.answer_size import bound, bound_texts
+from service.replies.answer_size import bound
 from service.settings import Settings
 from service.tasks.results import Expected, Item
 from service.tasks.tokens import check_known
@@ -24,6 +24,8 @@ DECODED = 8
 """A token is decoded in the time in which so many are planned (measured)."""
 # A list takes longer than its tokens alone.
 _LISTED = 12
+# The index and the name of a text, with their punctuation.
+_TEXT_BYTES = 40
 
 
 def check_counts(
@@ -54,7 +56,8 @@ async def decode_ids(
     stages.begin("tokenize")
     start = time.perf_counter()
     text_bytes = await exchange.off_loop(lambda: _measure(decoder, ids, every, field), len(every))
-    size = bound_texts(style, text_bytes, len(ids))
+    # Each text has its index and its name; a control character has six bytes.
+    size = bound(style, [Expected(column_bytes=_TEXT_BYTES * len(ids) + 6 * text_bytes)])
     exchange.reserve_answer(style, size, "send fewer ids")
     texts = await exchange.off_loop(
         lambda: decoder.decode(ids.inputs, skip_special_tokens=skip_special_tokens),
@@ -95,7 +98,7 @@ async def answer_tokens(
 
     def size_of() -> int:
         expected = [Expected(column_bytes=column_bytes(*one)) for one in enumerate(encodings)]
-        return bound(style, encodings, expected)
+        return bound(style, expected)
 
     size = await exchange.off_loop(size_of, sum(map(len, encodings)))
     exchange.reserve_answer(style, size, way_out)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from model.contract import Encoding, ModelInfo
 from service.http.delivery import Work
 from service.protocols.exchange import Exchange
-from service.replies.answer_size import bound, bound_alone
+from service.replies.answer_size import bound
 from service.replies.compression import CODINGS
 from service.tasks.compare import CompareOptions, Comparison
 from service.tasks.embed import OWN_VECTORS, EncodePlan, plan_encode
@@ -24,6 +24,8 @@ from service.tasks.view import View
 _COPIES, _COMPARED_COPIES = 2, 4
 _SIMILARITIES = "similarities"
 _FLOAT_BYTES = 4
+# The name of the function, with its field.
+_FUNCTION_BYTES = 40
 
 
 async def embed(
@@ -76,9 +78,7 @@ async def embed_together(
     if binary:
         most = more_bytes + _FLOAT_BYTES * len(encodings) * size
     else:
-        most = more_bytes + bound(
-            style, encodings, [Expected({"embedding": (types * size,)})] * len(encodings)
-        )
+        most = more_bytes + bound(style, [Expected({"embedding": (types * size,)})] * len(encodings))
     exchange.reserve_answer(style, most, way_out)
     delivery = exchange.delivery(style, Work.of(encodings), most)
     delivery.codings, delivery.headers = codings, headers
@@ -94,7 +94,7 @@ async def compare(exchange: Exchange, options: CompareOptions) -> Response:
     prompt = choose_prompt(info, options.prompt_name, options.prompt)
     every, shape = options.every, options.shape
     style = exchange.style(listed=False)
-    size = bound_alone(style, {_SIMILARITIES: shape})
+    size = bound(style, [Expected({_SIMILARITIES: shape}, column_bytes=_FUNCTION_BYTES)])
     exchange.reserve_answer(style, size, _way_out(options, exchange))
     exchange.reserve_arrays((len(every), plan.sentence_size), copies=_COMPARED_COPIES)
     encodings = await exchange.tokenize(every, options.truncation, prompt, options.place)

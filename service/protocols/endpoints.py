@@ -7,14 +7,13 @@ from service.endpoints import Endpoints
 from service.explorer import page
 from service.protocols import documentation, operations
 from service.protocols.cohere import routes as cohere
-from service.protocols.native import decode, predict, rerank, routes, similarity, tokenize
+from service.protocols.native import routes as native
 from service.protocols.oip import routes as oip
 from service.protocols.ollama import routes as ollama
 from service.protocols.openai import routes as openai
 from service.protocols.tei import routes as tei
 from service.setting_values import PROTOCOLS
 
-_NATIVE = (routes, predict, rerank, similarity, tokenize, decode)
 _OTHERS = (tei, openai, cohere, oip, ollama)
 # text-embeddings-inference has OpenAI's embeddings, too.
 _TEI_EMBEDDINGS = tuple(
@@ -25,11 +24,10 @@ _TEI_EMBEDDINGS = tuple(
 
 def select_endpoints(protocols: Set[str], *, explorer: bool = True) -> Endpoints:
     """Build the table: the native endpoints, the operational ones, those of other protocols, the explorer."""
-    native = (endpoint for module in _NATIVE for endpoint in module.ENDPOINTS)
     others = (*(endpoint for module in _OTHERS for endpoint in module.ENDPOINTS), *_TEI_EMBEDDINGS)
     return Endpoints(
         [
-            *native,
+            *native.ENDPOINTS,
             *(endpoint for endpoint in others if endpoint.protocol in protocols),
             *operations.ENDPOINTS,
             *documentation.ENDPOINTS,

@@ -30,7 +30,7 @@ from service.settings import Settings
 from service.system.off_loop import off_loop
 from service.tasks.errors import OptionError
 from service.tasks.precision import Precision
-from service.tasks.results import Expected, Item
+from service.tasks.results import Item
 from service.tasks.tokens import shorten
 from service.tasks.view import View
 
@@ -47,8 +47,8 @@ _FEW_TOKENS, _SMALL_BYTES = 1000, 8192
 class Holding:
     """Memory that planning needs, and that is reserved before anything is planned."""
 
-    most: Callable[[Sequence[Encoding]], tuple[int, Sequence[Expected]]]
-    """Bounds it, and says what to expect of each item if that is known before."""
+    most: Callable[[Sequence[Encoding]], int]
+    """Bounds it, given the tokens of all inputs."""
     kept: Callable[[Sequence[View]], int]
     """Counts what the plans hold after all."""
 
@@ -245,14 +245,13 @@ class Exchange:
         """
         tokens, most = sum(map(len, encodings)), 0
         if holding is not None:
-            most, expected = await self.off_loop(lambda: holding.most(encodings), tokens)
-            self.check_size(bound(style, encodings, expected) if expected else 0, way_out)
+            most = await self.off_loop(lambda: holding.most(encodings), tokens)
             self.state.memory.take(self.context.permit, most)
 
         def plan() -> tuple[list[View], int, int]:
             views = [view(index, encoding) for index, encoding in enumerate(encodings)]
             expected = [one.expected for one in views]
-            return views, bound(style, encodings, expected), waiting_bytes(style, expected)
+            return views, bound(style, expected), waiting_bytes(style, expected)
 
         views, size, waiting = await self.off_loop(plan, tokens)
         unused = 0 if holding is None else most - holding.kept(views)

@@ -10,7 +10,7 @@ from service.protocols.exchange import Exchange
 from service.protocols.ways_out import any_of, smaller_maps
 from service.tasks.attend import AttendOptions, plan_attention
 from service.tasks.embed import NO_VECTORS, plan_encode
-from service.tasks.label import LabelledView, Labelling, TokenizedInput
+from service.tasks.label import Labelling, TokenizedInput, add_labels
 from service.tasks.view import View
 
 
@@ -37,7 +37,7 @@ async def label(
     def view(index: int, encoding: Encoding) -> View:
         text = inputs[index]
         plain = (base if plan is None else plan).view(index, encoding, text)
-        return LabelledView.of(plain, labelling, len(head.labels), TokenizedInput(encoding, text))
+        return add_labels(plain, labelling, len(head.labels), TokenizedInput(encoding, text))
 
     ways = ["send fewer inputs"]
     ways += [f"lower `{fewer}`"] if head.kind == "classification" else ["send shorter texts"]

@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from service.endpoints import Endpoint, Endpoints
-from service.http.negotiation import ARRAY_TYPES, BINARY, FORMATS
+from service.http.negotiation import ARRAY_TYPES
 from service.problems import KINDS, MEDIA_TYPE, NOT_OF_INFERENCE, ProblemDocument
-from service.replies.style import Format
+from service.replies.formats import FORMATS, Form
 
 _REF = "#/components/schemas/{model}"
 _RETRY = {
@@ -29,17 +29,6 @@ _DTYPE = {
     "schema": {"type": "string", "enum": list(ARRAY_TYPES), "default": "float32"},
 }
 _BINARY = {"type": "string", "format": "binary"}
-_OTHER_FORMATS: dict[Format, dict[str, Any]] = {
-    "npz": {
-        "schema": {**_BINARY, "description": "A NumPy archive; `meta` is the rest of the response as JSON."}
-    },
-    "safetensors": {
-        "schema": {**_BINARY, "description": "The rest of the response is in the metadata key `headlight`."}
-    },
-    "ndjson": {
-        "schema": {"type": "string", "description": "One line per item of `data`, then one with `usage`."}
-    },
-}
 _BEARER = {"type": "http", "scheme": "bearer", "description": "One of the service's API keys."}
 _NOT_LISTED = {"not-found", "method-not-allowed", *NOT_OF_INFERENCE}  # occur for other paths and methods
 
@@ -80,9 +69,9 @@ def _describe(operation: dict[str, Any], endpoint: Endpoint, *, keys: bool) -> N
     if keys and endpoint.guarded:
         operation["security"] = [{"bearer": []}]
     if endpoint.request is not None:
-        formats: Collection[Format] = getattr(endpoint.request, "formats", tuple(FORMATS))
-        parameters += [_DTYPE] if BINARY & set(formats) else []
-        further = {FORMATS[name]: _OTHER_FORMATS[name] for name in formats if name in _OTHER_FORMATS}
+        forms = [FORMATS[name] for name in getattr(endpoint.request, "formats", FORMATS)]
+        parameters += [_DTYPE] if any(form.binary for form in forms) else []
+        further = {form.media_type: {"schema": _format_schema(form)} for form in forms if form.description}
         operation["responses"]["200"]["content"].update(further)
         body = {"schema": _reference(endpoint.request), "examples": endpoint.examples}
         operation["requestBody"] = {"required": True, "content": {"application/json": body}}
@@ -95,6 +84,10 @@ def _describe(operation: dict[str, Any], endpoint: Endpoint, *, keys: bool) -> N
         operation["responses"].update(_problems(endpoint, endpoint.problems))
     if parameters:
         operation["parameters"] = parameters
+
+
+def _format_schema(form: Form) -> dict[str, Any]:
+    return {**(_BINARY if form.binary else {"type": "string"}), "description": form.description}
 
 
 def _path_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:

@@ -1,7 +1,9 @@
 """Answers with texts in the order in which they match a query, whatever the protocol."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from heapq import nlargest
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -15,21 +17,20 @@ from model.heads.similarity import similarities
 from service.http.delivery import Work
 from service.protocols.exchange import Exchange
 from service.protocols.ways_out import any_of, smaller_maps
-from service.replies.answer_size import bound_item, bound_largest, bound_ranked
+from service.replies.answer_size import bound_head, bound_item
 from service.replies.style import AnswerStyle
 from service.tasks.attend import AttendOptions, AttentionPlan, plan_attention
 from service.tasks.embed import NO_VECTORS, OWN_VECTORS, plan_encode
+from service.tasks.prompts import prompt_for
 from service.tasks.rank import (
     Best,
     Method,
     RankOptions,
     choose_method,
-    document_prompt,
-    query_prompt,
     ranked,
     shortest,
 )
-from service.tasks.results import Item
+from service.tasks.results import Expected, Item
 from service.tasks.view import View
 
 _TEXT_PLACE = "texts.{}".format
@@ -37,6 +38,8 @@ _TEXT_PLACE = "texts.{}".format
 _COPIES = 3
 # Products that are computed in the time in which a token is planned.
 _PRODUCTS_PER_TOKEN = 300
+# The fields of a ranked text besides the text itself, and a control character in it.
+_RANKED_BYTES, _ESCAPED_BYTES = 128, 6
 
 
 async def rank(exchange: Exchange, options: RankOptions) -> Response:
@@ -57,7 +60,7 @@ async def _cross_encoder(exchange: Exchange, options: RankOptions, head: HeadInf
     """Score the pairs by the head's only logit."""
     encodings = await _tokenize_pairs(exchange, options)
     answer = _Answer(exchange, options, exchange.style(method="cross-encoder"), encodings)
-    answer.reserve([bound_ranked(text) for text in answer.shown])
+    answer.reserve(repeat(Expected()))
     plan = plan_encode(NO_VECTORS, exchange.engine.info, exchange.engine.info.default_task)
     wants = [replace(plan.want(encoding), heads=(LogitsWant(),)) for encoding in encodings]
     delivery = exchange.delivery(answer.style, Work.of(encodings), answer.size)
@@ -79,8 +82,7 @@ async def _with_attention(
     views = await exchange.off_loop(lambda: _views(plan, encodings, options), tokens)
     style = exchange.style(unit=plan.unit, axes=plan.axes, method="cross-encoder")
     answer = _Answer(exchange, options, style, encodings)
-    sizes = (bound_item(style, *one) for one in zip(encodings, (v.expected for v in views), strict=True))
-    answer.reserve([size + bound_ranked(text) for size, text in zip(sizes, answer.shown, strict=True)])
+    answer.reserve(view.expected for view in views)
     delivery = exchange.delivery(style, Work.of(encodings), answer.size)
     best = Best(answer.count)
 
@@ -99,7 +101,7 @@ async def _bi_encoder(exchange: Exchange, options: RankOptions) -> Response:
     info = exchange.engine.info
     plan = plan_encode(OWN_VECTORS, info, info.default_task)
     exchange.reserve_arrays((1 + len(options.texts), plan.sentence_size), copies=_COPIES)
-    prompts = query_prompt(info), document_prompt(info)
+    prompts = prompt_for("query", info), prompt_for("document", info)
     truncation = options.truncation
     if prompts[0] == prompts[1]:
         every = [options.query, *options.texts]
@@ -149,7 +151,7 @@ async def _apart(
     """Run the query, which comes first, and the texts in one go; `compare` scores the outputs."""
     texts = encodings[1:]
     answer = _Answer(exchange, options, exchange.style(method=method), texts)
-    answer.reserve([bound_ranked(text) for text in answer.shown])
+    answer.reserve(repeat(Expected()))
     work = replace(Work.of(texts), tokens=sum(map(len, encodings)))
     delivery = exchange.delivery(answer.style, work, answer.size)
     result = await exchange.run(encodings, wants)
@@ -192,16 +194,19 @@ class _Answer:
     ) -> None:
         self.style = style
         self.count = options.count
-        self.shown = options.texts if options.return_texts else [""] * len(options.texts)
         self.size = 0
         self._exchange = exchange
         self._options = options
         self._encodings = encodings
 
-    def reserve(self, sizes: Sequence[int]) -> None:
-        """Reserve memory for the largest items, whose bounds are given; raises the 413 and the 429."""
-        self.size = bound_largest(self.style, sizes, self.count)
+    def reserve(self, expected: Iterable[Expected]) -> None:
+        """Reserve memory for the largest items, apart from what all have; raises the 413 and the 429."""
         options, name = self._options, self._exchange.name
+        sizes = [
+            bound_item(self.style, one) + _RANKED_BYTES + _ESCAPED_BYTES * len(text) * options.return_texts
+            for one, text in zip(expected, options.texts, strict=False)
+        ]
+        self.size = bound_head(self.style) + sum(nlargest(self.count, sizes))
         ways = [f"lower `{name('top_n')}`" if name("top_n") else "send shorter texts"]
         ways += [f"send fewer `{name('texts')}`"]
         ways += [f"leave out `{name('return_texts')}`"] if options.return_texts else []

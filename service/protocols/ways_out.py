@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from service.http.negotiation import BINARY
 from service.protocols.exchange import Exchange
+from service.replies.formats import FORMATS
 from service.tasks.attend import AttendOptions
 
 
@@ -18,7 +18,7 @@ def smaller_maps(maps: AttendOptions, exchange: Exchange) -> list[str]:
             ways += [f"set `{name('top_k')}` or `{name('thumbnail')}`"] if maps.top_k is None else []
         else:
             ways.append(f"lower `{name('thumbnail')}`")
-        if parsed.format not in BINARY:
+        if not FORMATS[parsed.format].binary:
             ways += [f"lower `{name('decimals')}`"]
             ways += ["accept application/x-npz"] if "npz" in parsed.body.formats else []
         elif parsed.dtype == "float32":

@@ -4,7 +4,7 @@ A reader computes `float32(stored) × scale` for uint8 arrays, and uses floats a
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import orjson
 from numpy.typing import NDArray
 
 from service.replies.style import AnswerStyle
-from service.tasks.results import MAPS, Item
+from service.tasks.results import MAPS, SUMMARY, Item
 
 _PIECE_BYTES = 512 * 1024
 _FLOAT16_MAX = 65504.0
@@ -23,41 +23,32 @@ _BELOW_ONE = 1 - 2.0**-24
 _SMALLEST_SCALE = 2.0**-126
 # Error in uint8 steps: half a step for rounding, plus float32's error in p × 255 and in stored × scale.
 _STEPS_OFF = 0.5 + 2.0**-14
-
-_OPTIONS = orjson.OPT_SERIALIZE_NUMPY
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A named array as stored in the file."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """Its size in bytes."""
-        return math.prod(self.shape) * self.dtype.itemsize
+# In a file: an array's name, type and shape, twice in a ZIP.
+_MEMBER_BYTES = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An array and how it is stored; it is converted while it is written."""
+    """A named array and the type it is stored in; it is converted while it is written."""
 
-    member: Member
+    name: str
     array: NDArray[Any]
-    scale: float
+    dtype: np.dtype[Any]
+    scale: float = 1.0
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+        return self.array.size * self.dtype.itemsize
 
     def pieces(self) -> Iterator[memoryview]:
         """Yield the bytes, in pieces of half a megabyte; an array that has the stored type is not copied."""
-        dtype = self.member.dtype
         flat = np.ascontiguousarray(self.array).reshape(-1)
         step = _PIECE_BYTES // flat.itemsize
         for start in range(0, flat.size, step):
             part = flat[start : start + step]
-            if part.dtype != dtype:
-                part = to_bytes(part, self.scale) if dtype == np.uint8 else part.astype(dtype)
+            if part.dtype != self.dtype:
+                part = to_bytes(part, self.scale) if self.dtype == np.uint8 else part.astype(self.dtype)
             yield part.view(np.uint8).data
 
 
@@ -68,10 +59,15 @@ class Packed:
     arrays: list[Stored]
     meta: bytes
 
-    @property
-    def members(self) -> list[Member]:
-        """The arrays' descriptions."""
-        return [stored.member for stored in self.arrays]
+
+def array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
+    """Bound an array in a file: its numbers, and its name, type and shape, which a ZIP has twice."""
+    itemsize = 4
+    if style.quantizes(name) or (name in MAPS and style.dtype == "uint8"):
+        itemsize = 1
+    elif name in MAPS and style.unit and style.dtype == "float16":  # other values may overflow float16
+        itemsize = 2
+    return _MEMBER_BYTES + math.prod(shape) * itemsize
 
 
 def pack(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Packed:
@@ -82,39 +78,30 @@ def pack(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Packed:
     `float32_arrays` names arrays that were to be float16 but have a number beyond its range.
     """
     items = list(items)
-    exact = [
-        Stored(Member(f"{_prefix(style, item)}summary.{name}", array.dtype, array.shape), array, 1.0)
-        for item in items
-        for name, array in (item.summary or {}).items()
-    ]
-    named = [
-        (f"{_prefix(style, item)}{name}", array, name in MAPS)
-        for item in items
-        for name, array in item.arrays.items()
-    ]
-    scale = _scale(style, [array for _, array, is_map in named if is_map])
-    stored, error = [], 0.0
-    for name, array, is_map in named:
-        dtype, off = _stored_as(style, array, scale, is_map=is_map)
-        error = max(error, off)
-        stored.append(Stored(Member(name, dtype, array.shape), array, scale))
+    scale = _scale(style, [array for item in items for name, array in item.arrays.items() if name in MAPS])
+    stored, exact, error = list[Stored](), list[Stored](), 0.0
+    for item in items:
+        prefix = f"{item.columns['index']}." if style.listed else ""
+        for name, array in item.arrays.items():
+            if name.startswith(SUMMARY):
+                exact.append(Stored(prefix + name, array, array.dtype))
+                continue
+            dtype, off = _stored_as(style, array, scale, is_map=name in MAPS)
+            error = max(error, off)
+            stored.append(Stored(prefix + name, array, dtype, scale))
     declared: dict[str, Any] = {"dtype": style.dtype, "scale": scale, "max_error": error}
-    if style.dtype == "float16" and (
-        kept := [one.member.name for one in stored if one.member.dtype == np.float32]
-    ):
+    if style.dtype == "float16" and (kept := [one.name for one in stored if one.dtype == np.float32]):
         declared["float32_arrays"] = kept
     usage = b',"usage":{"input_tokens":%d}}' % tokens
     if not style.listed:
-        meta = orjson.dumps({**style.head, **items[0].columns, **declared})[:-1]
-        return Packed(stored + exact, meta + usage)
-    data = [orjson.dumps(item.columns, option=_OPTIONS) for item in items]
-    meta = orjson.dumps({**style.head, **declared})[:-1] + b',"data":[' + b",".join(data) + b"]"
-    return Packed(stored + exact, meta + usage)
+        return Packed(stored + exact, _dumps({**style.head, **items[0].columns, **declared})[:-1] + usage)
+    # One item at a time: orjson holds the interpreter lock.
+    data = b',"data":[' + b",".join([_dumps(item.columns) for item in items]) + b"]"
+    return Packed(stored + exact, _dumps({**style.head, **declared})[:-1] + data + usage)
 
 
-def _prefix(style: AnswerStyle, item: Item) -> str:
-    """Return what the names of an item's arrays begin with."""
-    return f"{item.columns['index']}." if style.listed else ""
+def _dumps(fields: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def cut(text: bytes) -> Iterator[memoryview]:

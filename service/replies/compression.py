@@ -4,7 +4,6 @@ import gzip
 import sys
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Protocol
 
 from isal import isal_zlib
 from werkzeug.datastructures import Accept
@@ -26,18 +25,6 @@ _ZLIB_WINDOW = 15
 _GZIP_WINDOW = 16 + _ZLIB_WINDOW
 
 
-class Encoder(Protocol):
-    """Compresses one response; both calls release the interpreter lock for large pieces."""
-
-    def add(self, piece: bytes | memoryview, *, flush: bool = False) -> bytes:
-        """Compress a piece; with `flush`, everything so far can be decompressed from the output so far."""
-        ...
-
-    def end(self) -> bytes:
-        """Finish the coding."""
-        ...
-
-
 class Zstd:
     """Zstandard (RFC 8878)."""
 
@@ -45,7 +32,7 @@ class Zstd:
         self._frame = zstd.ZstdCompressor(level=_LEVEL)
 
     def add(self, piece: bytes | memoryview, *, flush: bool = False) -> bytes:
-        """Code a piece."""
+        """Compress a piece; with `flush`, all so far can be decompressed from the output so far."""
         if flush:
             return self._frame.compress(piece, zstd.ZstdCompressor.FLUSH_BLOCK)
         return self._frame.compress(piece)
@@ -79,6 +66,8 @@ class Deflate(Gzip):
     window = _ZLIB_WINDOW
 
 
+Encoder = Zstd | Gzip
+"""Compresses one response; its calls release the interpreter lock for large pieces."""
 _ENCODERS: dict[str, Callable[[], Encoder]] = {"zstd": Zstd, "gzip": Gzip, "deflate": Deflate}
 
 

@@ -19,8 +19,8 @@ PIECE_VALUES = 50_000
 """Numbers in one piece: about half a megabyte, and 1.5 ms of orjson, which holds the lock."""
 TABLE_DECIMALS = 6
 """Maximum number of decimals for which the lookup table is used (ten megabytes for six)."""
-# For fewer values, the lookup table is not faster.
-_FEW_VALUES = 1000
+FEW_VALUES = 1000
+"""For as many values, the lookup table is not faster."""
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 
 
@@ -32,7 +32,7 @@ def array_text(
     `decimals` (1 to 9) rounds to the nearest, None writes the shortest text that parses to the same float32.
     Numbers of a `unit` array are clipped to [0, 1]; those of other arrays must be finite.
     """
-    if decimals is not None and unit and decimals <= TABLE_DECIMALS and array.size > _FEW_VALUES:
+    if decimals is not None and unit and decimals <= TABLE_DECIMALS and array.size > FEW_VALUES:
         yield from _in_pieces(array, lambda part: _look_up(part, decimals))
     else:
         yield from _in_pieces(array, lambda part: orjson.dumps(plain(part, decimals), option=_OPTIONS))

@@ -1,44 +1,75 @@
-"""Items -> JSON: one document for all of them, or a line for each (ndjson)."""
+"""Items -> JSON: one document for all of them, or a line for each (ndjson); and a bound on an array in it."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from service.replies.json_arrays import array_text, plain
+from service.replies.json_arrays import (
+    FEW_VALUES,
+    PIECE_VALUES,
+    TABLE_DECIMALS,
+    array_text,
+    plain,
+    text_size,
+)
 from service.replies.style import AnswerStyle
-from service.tasks.results import MAPS, NESTED, Item
+from service.tasks.results import INTEGERS, MAPS, SUMMARY, Item, place_of
 
 Piece = bytes | memoryview
 
+_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
 _PIECE_BYTES = 256 * 1024
+# The name of an array, with its punctuation.
+_NAME_BYTES = 320
+# The longest text of a float32 (-1234567900000000.0), an int32 and an int8, with its comma.
+_FLOAT_BYTES, _INTEGER_BYTES, _BYTE_BYTES = 20, 12, 5
 
 
-def whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes:
-    """Write a short response at once, holding the interpreter lock."""
-    if style.value is not None:
-        values = [_contiguous(style.value(item)) for item in items]
-        before, after = _frame(style, tokens)
-        if isinstance(values[0], memoryview):
-            return b"".join((before, values[0], after))
-        text = orjson.dumps(values if style.listed else values[0], option=orjson.OPT_SERIALIZE_NUMPY)
-        return before + text + after
-    trees = [_tree(style, item) for item in items]
-    body = {"data": trees} if style.listed else trees[0]
-    answer = {**style.head, **body, "usage": {"input_tokens": tokens}}
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """An array, and how its numbers are rounded."""
+
+    array: NDArray[Any]
+    decimals: int
+    unit: bool
 
 
-def document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterator[Piece]:
+def array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
+    """Bound the text of an array, with its name."""
+    number = _FLOAT_BYTES
+    if style.quantizes(name):
+        number = _BYTE_BYTES
+    elif name in INTEGERS:
+        number = _INTEGER_BYTES
+    elif name in MAPS and style.unit and style.decimals is not None and style.decimals <= TABLE_DECIMALS:
+        number = style.decimals + 3
+    return _NAME_BYTES + text_size(shape, number)
+
+
+def document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> tuple[None, Iterator[Piece]]:
     """Write a response in pieces; `tokens` is the number of tokens run."""
+    return None, _document(style, items, tokens)
+
+
+def _document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterator[Piece]:
     if style.value is not None:
-        before, after = _frame(style, tokens)
-        return gathered(chain((before,), _values(style.value, items, listed=style.listed), (after,)))
-    return gathered(_document(style, items, tokens))
+        before, after = (b"", b"") if style.frame is None else style.frame(tokens)
+        yield before
+        values = map(_value, map(style.value, items))
+        yield from _listed(values) if style.listed else next(values)
+        yield after
+    elif style.listed:
+        yield _dumps(style.head)[:-1] + b',"data":'
+        yield from _listed(_item(style, item) for item in items)
+        yield b',"usage":{"input_tokens":%d}}' % tokens
+    else:
+        (item,) = items
+        usage = {"usage": {"input_tokens": tokens}}
+        yield from _item(style, Item({**style.head, **item.columns}, item.arrays), usage)
 
 
 def lines(style: AnswerStyle, items: Iterable[Item]) -> Iterator[Piece]:
@@ -46,15 +77,19 @@ def lines(style: AnswerStyle, items: Iterable[Item]) -> Iterator[Piece]:
     return gathered(piece for item in items for piece in (*_item(style, item), b"\n"))
 
 
-def all_lines(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterator[Piece]:
-    """Write an ndjson line for each item, and the line after the last one, in pieces."""
-    yield from lines(style, items)
-    yield last_line(style, tokens)
-
-
 def last_line(style: AnswerStyle, tokens: int) -> bytes:
     """Write the line after the last item."""
-    return orjson.dumps({**style.head, "usage": {"input_tokens": tokens}}) + b"\n"
+    return _dumps({**style.head, "usage": {"input_tokens": tokens}}) + b"\n"
+
+
+def all_lines(style: AnswerStyle, items: Iterable[Item], tokens: int) -> tuple[None, Iterator[Piece]]:
+    """Write an ndjson line for each item, and the line after the last one, in pieces."""
+
+    def pieces() -> Iterator[Piece]:
+        yield from lines(style, items)
+        yield last_line(style, tokens)
+
+    return None, pieces()
 
 
 def gathered(pieces: Iterable[Piece]) -> Iterator[Piece]:
@@ -75,93 +110,59 @@ def gathered(pieces: Iterable[Piece]) -> Iterator[Piece]:
         yield b"".join(small)
 
 
-def _document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterator[Piece]:
-    usage = b',"usage":' + orjson.dumps({"input_tokens": tokens}) + b"}"
-    if not style.listed:
-        (item,) = items
-        yield from _members(style, replace(item, columns={**style.head, **item.columns}))
-        yield usage
-        return
-    yield orjson.dumps(style.head)[:-1] + b',"data":['
-    for i, item in enumerate(items):
-        if i:
-            yield b","
-        yield from _item(style, item)
-    yield b"]" + usage
+def _item(style: AnswerStyle, item: Item, more: Mapping[str, Any] | None = None) -> Iterator[Piece]:
+    """Write an item and `more` fields: at once if its arrays are small, otherwise each field by itself."""
+    fields = dict(item.columns)
+    for name, array in item.arrays.items():
+        column, member = place_of(name)
+        numbers = _rounded(style, name, array)
+        fields[column] = {**fields.get(column, {}), member: numbers} if member else numbers
+    fields |= more or {}
+    most = PIECE_VALUES if style.decimals is None else FEW_VALUES
+    if all(array.size <= most for array in item.arrays.values()):
+        yield _dumps(fields)
+    else:
+        yield from _members(fields)
 
 
-def _frame(style: AnswerStyle, tokens: int) -> tuple[bytes, bytes]:
-    return (b"", b"") if style.frame is None else style.frame(tokens)
+def _rounded(style: AnswerStyle, name: str, array: NDArray[Any]) -> Any:
+    if style.decimals is None or not (name in MAPS or name.startswith(SUMMARY)):
+        return array
+    return _Numbers(array, style.decimals, style.unit and name in MAPS)
 
 
-def _values(value: Callable[[Item], Any], items: Iterable[Item], *, listed: bool) -> Iterator[Piece]:
-    """Write the values that stand for items, without names."""
-    between = b"[" if listed else b""
-    for item in items:
+def _listed(values: Iterable[Iterator[Piece]]) -> Iterator[Piece]:
+    between = b"["
+    for value in values:
         yield between
-        one = value(item)
-        if isinstance(one, np.ndarray):
-            yield from array_text(one, None)
-        elif isinstance(one, memoryview):
-            yield one
-        else:
-            yield orjson.dumps(one, option=orjson.OPT_SERIALIZE_NUMPY)
+        yield from value
         between = b","
-    yield b"]" if listed else b""
+    yield b"]"
 
 
-def _contiguous(value: Any) -> Any:
-    return plain(value, None) if isinstance(value, np.ndarray) else value
-
-
-def _item(style: AnswerStyle, item: Item) -> Iterator[Piece]:
-    yield from _members(style, item)
+def _members(fields: Mapping[str, Any]) -> Iterator[Piece]:
+    between = b"{"
+    for name, field in fields.items():
+        yield between + _dumps(name) + b":"
+        yield from _members(field) if isinstance(field, dict) else _value(field)
+        between = b","
     yield b"}"
 
 
-def _members(style: AnswerStyle, item: Item) -> Iterator[Piece]:
-    """Write an item without its closing brace."""
-    objects = _objects(item)
-    plain = {name: x for name, x in item.columns.items() if name not in objects}
-    yield orjson.dumps(plain, option=orjson.OPT_SERIALIZE_NUMPY)[:-1]
-    for name, array in item.arrays.items():
-        if name not in NESTED:
-            yield b',"%s":' % name.encode()
-            yield from array_text(array, _decimals(style, name), unit=style.unit)
-    for column, members in objects.items():
-        yield b',"%s":' % column.encode() + orjson.dumps(item.columns[column])[:-1]
-        for name, array in members.items():
-            yield b',"%s":' % name.encode()
-            yield from array_text(array, None)
-        yield b"}"
-    if item.summary is not None:
-        for i, (name, array) in enumerate(item.summary.items()):
-            yield b'%s"%s":' % (b"," if i else b',"summary":{', name.encode())
-            yield from array_text(array, style.decimals)
-        yield b"}"
+def _value(value: Any) -> Iterator[Piece]:
+    """Write an array in pieces, a memoryview as it is, and anything else at once."""
+    if isinstance(value, _Numbers):
+        yield from array_text(value.array, value.decimals, unit=value.unit)
+    elif isinstance(value, np.ndarray):
+        yield from array_text(value, None)
+    else:
+        yield value if isinstance(value, memoryview) else _dumps(value)
 
 
-def _tree(style: AnswerStyle, item: Item) -> dict[str, Any]:
-    """Convert an item for orjson."""
-    tree = dict(item.columns)
-    for name, array in item.arrays.items():
-        if name not in NESTED:
-            tree[name] = plain(array, _decimals(style, name))
-    for column, members in _objects(item).items():
-        tree[column] = {**item.columns[column], **{name: plain(x, None) for name, x in members.items()}}
-    if item.summary is not None:
-        tree["summary"] = {name: plain(array, style.decimals) for name, array in item.summary.items()}
-    return tree
+def _dumps(value: Any) -> bytes:
+    return orjson.dumps(value, default=_numbers, option=_OPTIONS)
 
 
-def _objects(item: Item) -> dict[str, dict[str, NDArray[Any]]]:
-    """Return the columns that are objects with arrays, and these arrays by their names there."""
-    objects: dict[str, dict[str, NDArray[Any]]] = {}
-    for name, (column, member) in NESTED.items():
-        if name in item.arrays:
-            objects.setdefault(column, {})[member] = item.arrays[name]
-    return objects
-
-
-def _decimals(style: AnswerStyle, name: str) -> int | None:
-    return style.decimals if name in MAPS else None
+def _numbers(value: Any) -> NDArray[Any]:
+    """Prepare arrays that orjson does not write by itself: to be rounded, or not contiguous."""
+    return plain(value.array, value.decimals) if isinstance(value, _Numbers) else plain(value, None)

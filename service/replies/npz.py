@@ -6,14 +6,16 @@ converted twice: ZIP allows the checksum after the data, but not every reader su
 
 import io
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from isal.isal_zlib import crc32  # eight times faster than zlib's
 
-from service.replies.arrays import Member, Packed, cut
+from service.replies.arrays import Stored, pack
 from service.replies.json_writer import Piece
+from service.replies.style import AnswerStyle
+from service.tasks.results import Item
 
 META = "meta"
 """The member with the rest of the response."""
@@ -37,15 +39,15 @@ class _Entry:
     size: int
 
     @classmethod
-    def of(cls, member: Member) -> "_Entry":
+    def of(cls, stored: Stored) -> "_Entry":
         head = io.BytesIO()
         description = {
-            "descr": np.lib.format.dtype_to_descr(member.dtype),
+            "descr": np.lib.format.dtype_to_descr(stored.dtype),
             "fortran_order": False,
-            "shape": member.shape,
+            "shape": stored.array.shape,
         }
         np.lib.format.write_array_header_1_0(head, description)
-        return cls(f"{member.name}.npy".encode(), head.getvalue(), len(head.getvalue()) + member.size)
+        return cls(f"{stored.name}.npy".encode(), head.getvalue(), len(head.getvalue()) + stored.size)
 
     @property
     def large(self) -> bool:
@@ -71,14 +73,14 @@ class _Entry:
         return struct.pack("<4s4H4I5H2I", b"PK\x01\x02", *fixed, *lengths) + self.name + extra
 
 
-def archive(packed: Packed) -> tuple[int, Iterator[Piece]]:
+def archive(style: AnswerStyle, items: Iterable[Item], tokens: int) -> tuple[int, Iterator[Piece]]:
     """Serialize an archive of the arrays in order, then the rest as the uint8 array `meta`.
 
     Returns its size and its pieces.
     """
-    meta = Member(META, np.dtype(np.uint8), (len(packed.meta),))
-    parts = [(_Entry.of(stored.member), stored.pieces) for stored in packed.arrays]
-    parts.append((_Entry.of(meta), lambda: cut(packed.meta)))
+    packed = pack(style, items, tokens)
+    meta = np.frombuffer(packed.meta, np.uint8)
+    parts = [(_Entry.of(stored), stored) for stored in (*packed.arrays, Stored(META, meta, meta.dtype))]
     return _size([entry for entry, _ in parts]), _pieces(parts)
 
 
@@ -90,16 +92,16 @@ def _size(entries: Sequence[_Entry]) -> int:
     return offset + directory + len(_end(len(entries), directory, offset))
 
 
-def _pieces(parts: Sequence[tuple[_Entry, Callable[[], Iterator[Piece]]]]) -> Iterator[Piece]:
+def _pieces(parts: Sequence[tuple[_Entry, Stored]]) -> Iterator[Piece]:
     directory, offset = [], 0
-    for entry, pieces in parts:
+    for entry, stored in parts:
         checksum = crc32(entry.head)
-        for piece in pieces():
+        for piece in stored.pieces():
             checksum = crc32(piece, checksum)
         directory.append(entry.central(checksum, offset))
         local = entry.local(checksum)
         yield local + entry.head
-        yield from pieces()
+        yield from stored.pieces()
         offset += len(local) + entry.size
     lines = b"".join(directory)
     yield lines + _end(len(directory), len(lines), offset)

@@ -5,12 +5,15 @@ tensor is aligned to its own type.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import orjson
 
-from service.replies.arrays import Member, Packed, cut
+from service.replies.arrays import Stored, cut, pack
 from service.replies.json_writer import Piece
+from service.replies.style import AnswerStyle
+from service.tasks.results import Item
 
 METADATA_KEY = "headlight"
 """The metadata key that holds the rest of the response."""
@@ -19,25 +22,22 @@ _TYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "int8": "I8", "uin
 _ALIGNMENT = 8
 
 
-def file(packed: Packed) -> tuple[int, Iterator[Piece]]:
+def file(style: AnswerStyle, items: Iterable[Item], tokens: int) -> tuple[int, Iterator[Piece]]:
     """Serialize a file; returns its size and its pieces."""
-    head = _head(packed.members, packed.meta)
-    return len(head) + sum(member.size for member in packed.members), _pieces(packed, head)
+    packed = pack(style, items, tokens)
+    arrays = sorted(packed.arrays, key=lambda stored: -stored.dtype.itemsize)
+    head = _head(arrays, packed.meta)
+    pieces = chain(cut(head), chain.from_iterable(stored.pieces() for stored in arrays))
+    return len(head) + sum(stored.size for stored in arrays), pieces
 
 
-def _pieces(packed: Packed, head: bytes) -> Iterator[Piece]:
-    yield from cut(head)
-    for stored in sorted(packed.arrays, key=lambda stored: -stored.member.dtype.itemsize):
-        yield from stored.pieces()
-
-
-def _head(members: Sequence[Member], meta: bytes) -> bytes:
+def _head(arrays: Sequence[Stored], meta: bytes) -> bytes:
     header: dict[str, object] = {"__metadata__": {METADATA_KEY: meta.decode()}}
     offset = 0
-    for member in sorted(members, key=lambda member: -member.dtype.itemsize):
-        end = offset + member.size
-        dtype = _TYPES[member.dtype.name]
-        header[member.name] = {"dtype": dtype, "shape": member.shape, "data_offsets": (offset, end)}
+    for stored in arrays:
+        end = offset + stored.size
+        dtype = _TYPES[stored.dtype.name]
+        header[stored.name] = {"dtype": dtype, "shape": stored.array.shape, "data_offsets": (offset, end)}
         offset = end
     text = orjson.dumps(header)
     text += b" " * (-len(text) % _ALIGNMENT)

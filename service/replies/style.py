@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from service.tasks.precision import Precision
-from service.tasks.results import Item
+from service.tasks.precision import Precision, stored_size
+from service.tasks.results import VECTORS, Item
 
 Format = Literal["json", "npz", "safetensors", "ndjson"]
 ArrayType = Literal["float32", "float16", "uint8"]
@@ -48,7 +48,12 @@ class AnswerStyle:
         """Ratio of maps in memory to maps as written: only probabilities are computed as uint8."""
         return 4 if self.dtype == "uint8" and not self.unit else 1
 
-    @property
-    def binary(self) -> bool:
-        """Whether arrays are written as bytes, not as text."""
-        return self.format in ("npz", "safetensors")
+    def quantizes(self, name: str) -> bool:
+        """Whether an array is one of vectors in another precision than float32."""
+        return self.precision != "float32" and name in VECTORS
+
+    def stored_shape(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape in which an array is written."""
+        if not self.quantizes(name):
+            return shape
+        return (*shape[:-1], stored_size(shape[-1], self.precision))

@@ -6,8 +6,8 @@ the maps are computed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 from typing import Literal
 
@@ -23,10 +23,11 @@ from model.contract import (
     SummaryWant,
     Weights,
 )
+from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Text
 from service.tasks.embed import EncodePlan, check_exposes, resolve
 from service.tasks.errors import OptionError
-from service.tasks.results import Expected, columns
+from service.tasks.results import SUMMARY, Expected, columns
 from service.tasks.view import View
 from service.tasks.words import Words
 
@@ -72,7 +73,6 @@ class AttentionPlan:
     options: AttendOptions
     dtype: MapDtype
     info: ModelInfo
-    _resolved: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
@@ -106,12 +106,16 @@ class AttentionPlan:
         if self.options.summary or "head" in self.axes:
             named["heads"] = self.heads
         want = self.embeddings.want(encoding)
-        remaining = self._remaining(encoding, words)
+        special = encoding.special if words is None else [encoding.special[i] for i in words.starts[:-1]]
+        kept = _every(len(special))
+        if self.options.special_tokens == "drop":
+            kept = tuple(i for i in kept if not special[i])
+        remaining = None if words is None and len(kept) == len(special) else _axis_of(kept, words)
         if self.options.maps:
             queries, keys = (
                 remaining
-                if getattr(self.options, option) == "all"
-                else self._axis(option, index, encoding, words)
+                if (chosen := getattr(self.options, option)) == "all"
+                else _axis_of(self._chosen(chosen, option, index, special), words)
                 for option in ("queries", "keys")
             )
             want = replace(want, attention=self._attention(queries, keys))
@@ -120,14 +124,21 @@ class AttentionPlan:
             named["keys"] = every if keys is None else keys.positions
             shapes |= self._map_shapes(named)
         if self.options.summary:
-            want = replace(want, summary=self._summary(encoding, words, remaining))
-        expected = Expected(
-            shapes,
-            # An offset is a list of two numbers.
-            labels=sum(map(len, named.values())) + (0 if words is None else 3 * len(words)),
-            text_bytes=0 if words is None else len("".join(words.texts).encode()),
-            summary=dict.fromkeys(self.statistics, (len(self.layers), len(self.heads))),
-        )
+            places = tuple(place for place, i in enumerate(kept) if special[i])
+            # If nothing is left out, rows sum to 1 anyway.
+            renormalize = self.options.renormalize and len(kept) < len(special)
+            want = replace(
+                want,
+                summary=SummaryWant(
+                    self.layers, self.heads, places, self.statistics, remaining, renormalize=renormalize
+                ),
+            )
+        shapes |= {SUMMARY + name: (len(self.layers), len(self.heads)) for name in self.statistics}
+        labels, text_bytes = sum(map(len, named.values())), 0
+        if words is not None:
+            labels += 3 * len(words)  # An offset is a list of two numbers.
+            text_bytes = 3 * len(words) + json_bytes("".join(words.texts))
+        expected = Expected(shapes, encoding, labels, text_bytes)
         return View(want, item_columns | named, expected)
 
     def _attention(self, queries: Axis | None, keys: Axis | None) -> AttentionWant:
@@ -145,16 +156,6 @@ class AttentionPlan:
             dtype=self.dtype if self.unit and options.top_k is None else "float32",
         )
 
-    def _summary(self, encoding: Encoding, words: Words | None, remaining: Axis | None) -> SummaryWant:
-        every = range(len(encoding) if words is None else len(words))
-        positions = every if remaining is None else remaining.positions
-        special = (i for i, unit in enumerate(positions) if _is_special(encoding, words, unit))
-        # If nothing is left out, rows sum to 1 anyway.
-        renormalize = self.options.renormalize and len(positions) < len(every)
-        return SummaryWant(
-            self.layers, self.heads, tuple(special), self.statistics, remaining, renormalize=renormalize
-        )
-
     def _map_shapes(self, named: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         lists = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys"}
         shape = tuple(len(named[lists[axis]]) for axis in self.axes)
@@ -167,43 +168,20 @@ class AttentionPlan:
         top = (*rows, min(self.options.top_k, len(named["keys"])))
         return {"top_keys": top, "top_weights": top, "residual": rows}
 
-    def _remaining(self, encoding: Encoding, words: Words | None) -> Axis | None:
-        """Return the rows and columns that `special_tokens` and `level` leave; None for every token."""
-        dropped = self._dropped(encoding, words)
-        if words is None and not dropped:
-            return None
-        count = len(encoding) if words is None else len(words)
-        return _axis_of(tuple(i for i in range(count) if i not in dropped), words)
-
-    def _dropped(self, encoding: Encoding, words: Words | None) -> set[int]:
-        if self.options.special_tokens == "keep":
-            return set()
-        count = len(encoding) if words is None else len(words)
-        return {i for i in range(count) if _is_special(encoding, words, i)}
-
-    def _axis(self, option: str, index: int, encoding: Encoding, words: Words | None) -> Axis:
-        """Return the listed rows or columns."""
-        count = len(encoding) if words is None else len(words)
-        dropped = self._dropped(encoding, words)
-        return _axis_of(self._chosen(getattr(self.options, option), option, index, count, dropped), words)
-
     def _chosen(
-        self, chosen: Sequence[int], option: str, index: int, count: int, dropped: set[int]
+        self, chosen: Sequence[int], option: str, index: int, special: Sequence[bool]
     ) -> tuple[int, ...]:
-        """Resolve a list of positions, once for all inputs of the same length."""
-        input_ = f"inputs.{index}"
-        if (option, count) not in self._resolved:
-            level = self.options.level
-            self._resolved[option, count] = resolve(
-                chosen,
-                count,
-                option=option,
-                available=lambda name: f"{name(input_)} has {count} {level}s",
-                input_=input_,
-            )
-        positions = self._resolved[option, count]
-        if not dropped.isdisjoint(positions):
-            place = next(i for i, position in enumerate(positions) if position in dropped)
+        """Resolve a list of positions; raises OptionError."""
+        input_, count = f"inputs.{index}", len(special)
+        positions = resolve(
+            chosen,
+            count,
+            option=option,
+            available=lambda name: f"{name(input_)} has {count} {self.options.level}s",
+            input_=input_,
+        )
+        if self.options.special_tokens == "drop" and any(special[i] for i in positions):
+            place = next(place for place, i in enumerate(positions) if special[i])
             raise OptionError(
                 lambda name: (
                     f"{name(f'{option}.{place}')} is {chosen[place]}, which in {name(input_)} is a "
@@ -217,10 +195,6 @@ class AttentionPlan:
         return positions
 
 
-def _is_special(encoding: Encoding, words: Words | None, unit: int) -> bool:
-    return encoding.special[unit if words is None else words.starts[unit]]
-
-
 def _axis_of(positions: tuple[int, ...], words: Words | None) -> Axis:
     """Build an axis of tokens, or of words and their tokens."""
     if words is None:
@@ -231,7 +205,7 @@ def _axis_of(positions: tuple[int, ...], words: Words | None) -> Axis:
     return Axis(positions, tuple(chain.from_iterable(pieces)), tuple(starts)[:-1])
 
 
-@cache
+@lru_cache(maxsize=64)
 def _every(count: int) -> tuple[int, ...]:
     return tuple(range(count))
 

@@ -5,26 +5,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from model.contract import Encoding, ModelInfo, PoolingMode, SentenceWant, Want
+from model.contract import Encoding, ModelInfo, Pooling, PoolingMode, SentenceWant, Want
 from model.tokenization.tokenizer import Text
-from service.tasks.chunks import MAX_CHUNKS, Chunking, ChunkPlan
+from service.tasks.chunks import Chunking, ChunkPlan
 from service.tasks.errors import Names, OptionError
 from service.tasks.precision import BITS, STEPS, Precision
 from service.tasks.results import Expected, columns
 from service.tasks.view import View
 
-Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
 EncodeOutput = Literal["sentence", "tokens", "sparse"]
-
-_MODES: dict[str, tuple[PoolingMode, ...]] = {
-    "mean": ("mean",),
-    "cls": ("cls",),
-    "max": ("max",),
-    "mean_max": ("mean", "max"),
-    "mean_sqrt_len": ("mean_sqrt_len",),
-    "weighted_mean": ("weighted_mean",),
-    "last": ("last",),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +31,12 @@ class EmbedOptions:
     chunks: Chunking | None = None
     chunks_needed: bool = False
     """Whether the request has no other form, without chunks."""
+
+    def modes(self, info: ModelInfo) -> tuple[PoolingMode, ...]:
+        """Return the modes whose vectors are concatenated."""
+        if self.pooling is None:
+            return info.pooling
+        return ("mean", "max") if self.pooling == "mean_max" else (self.pooling,)
 
 
 NO_VECTORS = EmbedOptions(())
@@ -72,34 +67,18 @@ class EncodePlan:
     def view(self, index: int, encoding: Encoding, text: Text) -> View:
         """Plan one sequence; raises the 422 for a chunk that it does not have."""
         item_columns, want, count = columns(index, encoding), self.want(encoding), 0
+        shapes = self.shapes(encoding)
         if self.chunks is not None and isinstance(text, str):
             parts = self.chunks.split(encoding, text)
             want = replace(want, heads=(self.chunks.want(parts),))
             item_columns["chunks"] = {"offsets": parts.offsets, "token_spans": parts.tokens}
             count = len(parts.tokens)
-        return View(want, item_columns, self.expected(encoding, count), precision=self.precision)
+            shapes["chunks"] = (count, self.chunks.size)
+        return View(want, item_columns, Expected(shapes, encoding, 4 * count), precision=self.precision)
 
-    def expected(self, encoding: Encoding, chunks: int) -> Expected:
-        """Return the maximum size of the item of one sequence with this number of chunks."""
-        shapes = self.shapes(encoding)
-        if self.chunks is not None:
-            shapes["chunks"] = (chunks, self.chunks.size)
-        return Expected(shapes, labels=4 * chunks)
-
-    def most_chunks(
-        self, texts: Sequence[Text], encodings: Sequence[Encoding]
-    ) -> tuple[int, Sequence[Expected]]:
-        """Return the most bytes that the chunks of all texts take, and the items, if their number is known.
-
-        Raises OptionError for too many of them.
-        """
-        chunks = self.chunks
-        if chunks is None:
-            return 0, ()
-        chunks.check(encodings, texts)
-        counts = [min(chunks.most(encoding), MAX_CHUNKS) for encoding in encodings]
-        expected = map(self.expected, encodings, counts) if chunks.counted else ()
-        return _CHUNK_BYTES * sum(counts), [*expected]
+    def most_chunks(self, texts: Sequence[Text], encodings: Sequence[Encoding]) -> int:
+        """Bound the bytes that the chunks of all texts take; raises OptionError for too many of them."""
+        return 0 if self.chunks is None else _CHUNK_BYTES * self.chunks.count(encodings, texts)
 
     def want(self, encoding: Encoding) -> Want:
         """Return what must be computed for one sequence, without chunks."""
@@ -163,7 +142,7 @@ def _plan_sentence(options: EmbedOptions, info: ModelInfo) -> tuple[SentenceWant
     if not info.exposes_tokens:
         size = info.sentence_size
         return _plan_own_vector(options, info, layers), _cut(size, options), size
-    modes = _MODES[options.pooling] if options.pooling else info.pooling
+    modes = options.modes(info)
     pooled_size = info.hidden_size * len(modes) * len(layers)
     if info.dense and pooled_size != info.hidden_size * len(info.pooling):
         raise OptionError(
@@ -181,7 +160,7 @@ def _plan_sentence(options: EmbedOptions, info: ModelInfo) -> tuple[SentenceWant
 
 def _plan_own_vector(options: EmbedOptions, info: ModelInfo, layers: tuple[int, ...]) -> SentenceWant:
     """Return the want of the vector that a graph pools by itself; raises OptionError for any other."""
-    if options.pooling and _MODES[options.pooling] != info.pooling:
+    if options.modes(info) != info.pooling:
         raise _vector_alone(lambda name: f'{name("pooling")} is "{options.pooling}"', "pooling")
     if layers != (info.layers,):
         raise _vector_alone(
@@ -211,7 +190,7 @@ def _plan_chunks(chunking: Chunking, options: EmbedOptions, info: ModelInfo) -> 
             lambda name: f"{name('chunks')} are pooled from the vectors of their tokens",
             "model" if options.chunks_needed else "chunks",
         )
-    if options.pooling and _MODES[options.pooling] not in (("mean",), info.pooling):
+    if options.modes(info) not in (("mean",), info.pooling):
         raise OptionError(
             lambda name: (
                 f'{name("pooling")} is "{options.pooling}", and {name("chunks")} are pooled with '

@@ -4,9 +4,9 @@ Refuses models without the head that a task needs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from model.contract import Encoding, HeadInfo, HeadKind, Output, SparseWant
+from model.contract import Encoding, HeadInfo, HeadKind, SparseWant
 from model.heads.late_interaction import want_vectors
 from model.tokenization.decoding import Decoder
 from service.echo import cut
@@ -61,20 +61,7 @@ def _way_out(engines: Mapping[str, Engine], kinds: tuple[HeadKind, ...]) -> str:
     return f"no served model has one; serve a checkpoint whose architecture in config.json ends in {endings}"
 
 
-@dataclass(frozen=True)
-class SparseView(View):
-    """The plan for one input with a sparse vector, whose words `decoder` names."""
-
-    decoder: Decoder = field(kw_only=True)
-
-    def item(self, output: Output) -> Item:
-        """Build this input's response item."""
-        item = super().item(output)
-        tokens = [self.decoder.name(number) for number in output.heads["sparse_ids"].tolist()]
-        return replace(item, columns={**item.columns, "sparse": {"tokens": tokens}})
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SparsePlan:
     """The sparse vectors of a request: at most `most` of a model's words each, or all above 0."""
 
@@ -91,7 +78,11 @@ class SparsePlan:
             column_bytes=self.decoder.most_json_bytes(self.most),
         )
         want = replace(view.want, heads=(*view.want.heads, SparseWant(self.top_k)))
-        return SparseView(want, view.columns, expected, precision=view.precision, decoder=self.decoder)
+        return replace(view, want=want, expected=expected, finish=self._name_words)
+
+    def _name_words(self, item: Item) -> Item:
+        tokens = [self.decoder.name(number) for number in item.arrays["sparse_ids"].tolist()]
+        return replace(item, columns={**item.columns, "sparse": {"tokens": tokens}})
 
 
 def plan_sparse(
@@ -105,16 +96,7 @@ def plan_sparse(
     return SparsePlan(top_k, words if top_k is None else min(top_k, words), engine.decoder)
 
 
-class TokenVectorsView(View):
-    """The plan for one input with a role."""
-
-    def item(self, output: Output) -> Item:
-        """Build this input's response item."""
-        vectors = output.heads["token_vectors"]
-        return super().item(replace(output, heads={}, tokens=vectors[None]))
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TokenVectorsPlan:
     """The vectors of a request's texts, of `size` components each."""
 
@@ -124,9 +106,15 @@ class TokenVectorsPlan:
     def view(self, index: int, encoding: Encoding) -> View:
         """Plan one input, which was tokenized for its role."""
         rows = encoding.vector_rows
-        expected = Expected({"token_embeddings": (1, len(rows), self.size)}, labels=len(rows))
+        shapes = {"token_embeddings": (1, len(rows), self.size)}
         item_columns = {**columns(index, encoding), "token_rows": rows}
-        return TokenVectorsView(replace(want_vectors(encoding), task=self.task), item_columns, expected)
+        want = replace(want_vectors(encoding), task=self.task)
+        expected = Expected(shapes, encoding, labels=len(rows))
+        return View(want, item_columns, expected, finish=_name_vectors)
+
+
+def _name_vectors(item: Item) -> Item:
+    return replace(item, arrays={"token_embeddings": item.arrays["token_vectors"][None]})
 
 
 def plan_token_vectors(

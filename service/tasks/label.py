@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.contract import Encoding, HeadInfo, HeadKind, LogitsWant, Output
+from model.contract import Encoding, HeadInfo, HeadKind, LogitsWant
 from model.heads.scores import scores
 from model.heads.spans import Grouping, SpanLabels, find_spans
 from model.tokenization.decoding import json_bytes
@@ -22,6 +22,8 @@ from service.tasks.view import View
 # With their punctuation: a float32 and the names of a label's fields; the fields of an entity, with offsets.
 _LABEL_BYTES = 48
 _ENTITY_BYTES = 112
+
+_LOGITS = ("logits", "token_logits")
 
 HEADS: tuple[HeadKind, ...] = ("classification", "token_classification")
 """The heads that label texts or tokens."""
@@ -53,18 +55,6 @@ class TokenizedInput:
                 found.setdefault(segment, []).append(i)
         texts = (self.text,) if isinstance(self.text, str) else self.text
         return [(segment, texts[segment], tokens) for segment, tokens in sorted(found.items())]
-
-
-class Labelling(Protocol):
-    """What a request makes of the logits of each input."""
-
-    def expect(self, reading: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
-        """Return the shapes of the arrays and a bound on the JSON of the columns."""
-        ...
-
-    def label(self, logits: Arrays, reading: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
-        """Return the columns and the arrays of one input's item."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +145,10 @@ class EntityLabels:
         return entities
 
 
+Labelling = TextLabels | TokenLabels | EntityLabels
+"""What a request makes of the logits of each input: `expect` bounds it, and `label` makes it."""
+
+
 def choose_labelling(engine: Engine, head: HeadInfo, options: LabelOptions) -> Labelling:
     """Choose what to make of the logits; raises OptionError for options of the other kind of classifier."""
     if head.kind == "classification":
@@ -189,29 +183,22 @@ def _longest(head: HeadInfo) -> int:
     return max(2 + json_bytes(label) for label in head.labels)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabelledView(View):
-    """A view whose item also has labels, which are made of the logits when they are there."""
+def add_labels(view: View, labelling: Labelling, labels: int, reading: TokenizedInput) -> View:
+    """Add labels to a view; there are logits of so many `labels`, for the text or for each token."""
+    arrays, size = labelling.expect(reading)
+    rows = 1 if isinstance(labelling, TextLabels) else len(reading.encoding)
+    expected = replace(
+        view.expected,
+        arrays={**view.expected.arrays, **arrays},
+        column_bytes=view.expected.column_bytes + size,
+        held_bytes=view.expected.held_bytes + 4 * rows * labels,
+    )
+    want = replace(view.want, heads=(*view.want.heads, LogitsWant()))
 
-    labelling: Labelling
-    reading: TokenizedInput
+    def finish(item: Item) -> Item:
+        logits = {name: array for name, array in item.arrays.items() if name in _LOGITS}
+        columns, found = labelling.label(logits, reading)
+        others = {name: array for name, array in item.arrays.items() if name not in logits}
+        return Item({**item.columns, **columns}, {**others, **found})
 
-    @classmethod
-    def of(cls, view: View, labelling: Labelling, labels: int, reading: TokenizedInput) -> "LabelledView":
-        """Add labels to a view; there are logits of so many `labels`, for the text or for each token."""
-        arrays, size = labelling.expect(reading)
-        rows = 1 if isinstance(labelling, TextLabels) else len(reading.encoding)
-        expected = replace(
-            view.expected,
-            arrays={**view.expected.arrays, **arrays},
-            column_bytes=view.expected.column_bytes + size,
-            held_bytes=view.expected.held_bytes + 4 * rows * labels,
-        )
-        want = replace(view.want, heads=(*view.want.heads, LogitsWant()))
-        return cls(want, view.columns, expected, labelling=labelling, reading=reading)
-
-    def item(self, output: Output) -> Item:
-        """Build this input's response item."""
-        item = super().item(replace(output, heads={}))
-        columns, arrays = self.labelling.label(output.heads, self.reading)
-        return Item({**item.columns, **columns}, {**item.arrays, **arrays}, item.summary)
+    return replace(view, want=want, expected=expected, finish=finish)

@@ -88,8 +88,16 @@ def find_prompt(option: str, purpose: str, info: ModelInfo) -> str | None:
             actual=purpose,
             allowed=list(known),
         )
-    names = _PROMPTS.get(_plain(purpose), ())
-    return next((name for name in names if name in info.prompts), None)
+    return _name_for(_plain(purpose), info)
+
+
+def prompt_for(role: Role, info: ModelInfo) -> str:
+    """Return the prompt that a bi-encoder reads before a query or a document."""
+    return info.prompts.get(_name_for(role, info) or "", "")
+
+
+def _name_for(purpose: str, info: ModelInfo) -> str | None:
+    return next((name for name in _PROMPTS.get(purpose, ()) if name in info.prompts), None)
 
 
 def role_of(purpose: str) -> Role:

@@ -15,7 +15,6 @@ from service.tasks.errors import OptionError
 from service.tasks.heads import choose_from
 
 Method = Literal["cross-encoder", "late-interaction", "bi-encoder"]
-_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +80,6 @@ def _method_of(info: ModelInfo) -> Method | None:
             return "late-interaction"
         case _:
             return "bi-encoder" if info.no_ranking is None else None
-
-
-def query_prompt(info: ModelInfo) -> str:
-    """Return the prompt that a bi-encoder reads before a query."""
-    return info.prompts.get("query", "")
-
-
-def document_prompt(info: ModelInfo) -> str:
-    """Return the prompt that a bi-encoder reads before the texts that it ranks."""
-    return next((info.prompts[name] for name in _DOCUMENT_PROMPTS if name in info.prompts), "")
 
 
 class Best:

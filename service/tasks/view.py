@@ -1,15 +1,17 @@
 """The plan for one input."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from numpy.typing import NDArray
+
 from model.contract import Output, Want
 from service.tasks.precision import Precision, quantize
-from service.tasks.results import VECTORS, Expected, Item, present
+from service.tasks.results import SUMMARY, VECTORS, Expected, Item
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class View:
     """What must be computed for one input, and the columns of its response item."""
 
@@ -18,21 +20,23 @@ class View:
     expected: Expected
     precision: Precision = field(default="float32", kw_only=True)
     """Of the vectors of the item."""
+    finish: Callable[[Item], Item] | None = field(default=None, kw_only=True)
+    """What is made of the item, whose arrays include those of the wanted heads."""
 
     def item(self, output: Output) -> Item:
         """Build this input's response item."""
-        top = output.top
-        arrays = present(
-            embedding=output.sentence,
-            token_embeddings=output.tokens,
-            attention=output.attention,
-            top_keys=None if top is None else top.keys,
-            top_weights=None if top is None else top.weights,
-            residual=None if top is None else top.residual,
-            thumbnails=output.thumbnails,
-            **output.heads,
-        )
+        found: dict[str, NDArray[Any] | None] = {
+            "embedding": output.sentence,
+            "token_embeddings": output.tokens,
+            "attention": output.attention,
+        }
+        if output.top is not None:
+            top = output.top
+            found |= {"top_keys": top.keys, "top_weights": top.weights, "residual": top.residual}
+        found |= {"thumbnails": output.thumbnails, **output.heads}
+        found |= {SUMMARY + name: array for name, array in (output.summary or {}).items()}
+        arrays = {name: array for name, array in found.items() if array is not None}
         if self.precision != "float32":
-            vectors = VECTORS & arrays.keys()
-            arrays |= {name: quantize(arrays[name], self.precision) for name in vectors}
-        return Item(self.columns, arrays, output.summary)
+            arrays |= {name: quantize(arrays[name], self.precision) for name in VECTORS & arrays.keys()}
+        item = Item(self.columns, arrays)
+        return item if self.finish is None else self.finish(item)

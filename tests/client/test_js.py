@@ -18,7 +18,7 @@ from headlight_client import Headlight
 from model import contract
 from model.tokenization import tokenizer
 from service.protocols.native import decode, predict, rerank, schemas, similarity, tokenize
-from service.tasks import embed, precision
+from service.tasks import precision
 from tests.references.checkpoints import SUITED
 from tests.references.families import write_model
 from tests.references.late_interaction import write_pylate
@@ -196,7 +196,7 @@ FIELDS: dict[str, tuple[Any, set[str], set[str]]] = {
     "DecodeOptions": (decode.DecodeRequest, {"token_ids"}, set()),
 }
 CHOICES: dict[str, Any] = {
-    "Pooling": embed.Pooling,
+    "Pooling": contract.Pooling,
     "Precision": precision.Precision,
     "Side": tokenizer.Side,
     "Weights": contract.Weights,

@@ -9,7 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model.contract import Encoding
+from model.tokenization.decoding import json_bytes
 from service.replies.answer_size import bound, waiting_bytes
+from service.replies.formats import FORMATS
 from service.replies.json_writer import last_line, lines
 from service.replies.style import AnswerStyle
 from service.replies.writing import write, write_whole
@@ -17,7 +19,7 @@ from service.tasks.precision import Precision, quantize
 from service.tasks.results import Expected, Item, columns
 from tests.support.doubles import tokenizer
 
-FORMATS: list[Any] = ["json", "ndjson", "npz", "safetensors"]
+NAMES: list[Any] = list(FORMATS)
 MODEL = "a-model-of-usual-length"
 TOKENS = 10**7
 
@@ -60,7 +62,7 @@ def expected(arrays: Mapping[str, np.ndarray[Any, Any]], **more: Any) -> Expecte
     return Expected({name: array.shape for name, array in arrays.items()}, **more)
 
 
-@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("format_name", NAMES)
 @given(value=finite | small, encoding=st.sampled_from([WORST, PLAIN]), count=st.integers(1, 3))
 @example(value=-1.00000034e-05, encoding=WORST, count=1)
 @example(value=-1234567900000000.0, encoding=PLAIN, count=2)
@@ -75,11 +77,11 @@ def test_vectors_are_never_larger_than_their_bound(
     for dtype in ("float32", "float16") if format_name in ("npz", "safetensors") else ("float32",):
         style = AnswerStyle(MODEL, format_name, dtype)
         items = [Item(columns(i, encoding), arrays) for i in range(count)]
-        assert size(style, items) <= bound(style, [encoding] * count, [expected(arrays)] * count)
+        assert size(style, items) <= bound(style, [expected(arrays, encoding=encoding)] * count)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])
-@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("format_name", NAMES)
 @given(value=st.sampled_from([-1.0, -0.9, 0.0, 1.0, -1.00000034e-05]), count=st.integers(0, 200))
 def test_chunks_and_quantized_vectors_are_never_larger_than_their_bound(
     format_name: Any, precision: Precision, value: float, count: int
@@ -90,11 +92,11 @@ def test_chunks_and_quantized_vectors_are_never_larger_than_their_bound(
         "chunks": np.full((count, 24), value, dtype=np.float32),
     }
     places = {"offsets": [[2_000_000] * 2] * count, "token_spans": [[2_000_000] * 2] * count}
-    counted = expected(vectors, labels=4 * count)
+    counted = expected(vectors, encoding=WORST, labels=4 * count)
     arrays = {name: quantize(array, precision) for name, array in vectors.items()}
     item = Item(columns(0, WORST) | {"chunks": places}, arrays)
     style = AnswerStyle(MODEL, format_name, precision=precision)
-    written, limit = size(style, [item]), bound(style, [WORST], [counted])
+    written, limit = size(style, [item]), bound(style, [counted])
     assert written <= limit
     floats = 4 * sum(array.size for array in vectors.values())
     assert waiting_bytes(style, [counted]) == (0 if precision == "float32" else floats)
@@ -111,12 +113,12 @@ def test_the_size_of_a_file_of_quantized_chunks_is_known_almost_exactly(
     places = {"offsets": [[100_000] * 2] * 1000, "token_spans": [[1000] * 2] * 1000}
     item = Item(columns(0, encoding) | {"chunks": places}, {"chunks": quantize(vectors, precision)})
     style = AnswerStyle(MODEL, format_name, precision=precision)
-    limit = bound(style, [encoding], [Expected({"chunks": vectors.shape}, labels=4000)])
+    limit = bound(style, [Expected({"chunks": vectors.shape}, encoding, labels=4000)])
     assert size(style, [item]) <= limit <= 1.15 * size(style, [item])
 
 
 @pytest.mark.parametrize("decimals", [1, 3, 6, 7, 9])
-@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("format_name", NAMES)
 @given(value=st.floats(min_value=0, max_value=1, width=32) | finite, unit=st.booleans())
 @example(value=1.00000034e-05, unit=True)
 @example(value=0.99999994, unit=True)
@@ -134,15 +136,16 @@ def test_maps_are_never_larger_than_their_bound(
     }
     labels, words = [2_000_000] * 400, ["\x02" * 9, '"' * 20]
     more = {"layers": labels, "word_offsets": [[2_000_000] * 2] * 3, "words": words}
-    summary = {"mean_distance": np.full((20, 1), min(value, 9999.123), dtype=np.float32)}
-    item = Item(columns(0, WORST) | more, arrays, summary)
-    counted = expected(arrays, labels=406, text_bytes=29, summary={"mean_distance": (20, 1)})
+    arrays["summary.mean_distance"] = np.full((20, 1), min(value, 9999.123), dtype=np.float32)
+    item = Item(columns(0, WORST) | more, arrays)
+    text = 3 * len(words) + json_bytes("".join(words))
+    counted = expected(arrays, encoding=WORST, labels=406, column_bytes=text)
     for dtype in ("float32", "float16", "uint8") if format_name in ("npz", "safetensors") else ("float32",):
         style = AnswerStyle(MODEL, format_name, dtype, decimals, unit, ("layer", "head", "query", "key"))
-        assert size(style, [item]) <= bound(style, [WORST], [counted])
+        assert size(style, [item]) <= bound(style, [counted])
 
 
-@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("format_name", NAMES)
 @pytest.mark.parametrize("kind", ["sentence", "tokens", "maps", "columns"])
 def test_the_bound_is_not_far_off(format_name: Any, kind: str) -> None:
     """A bound that is many times too large would refuse what could be served."""
@@ -156,8 +159,9 @@ def test_the_bound_is_not_far_off(format_name: Any, kind: str) -> None:
     }[kind]
     style = AnswerStyle(MODEL, format_name, decimals=6)
     written = size(style, [Item(columns(0, encoding), arrays)])
-    limit = bound(style, [encoding], [expected(arrays)])
-    assert written <= limit <= (1.1 if style.binary and kind in ("tokens", "maps") else 2.5) * written
+    limit = bound(style, [expected(arrays, encoding=encoding)])
+    most = 1.1 if FORMATS[format_name].binary and kind in ("tokens", "maps") else 2.5
+    assert written <= limit <= most * written
 
 
 @pytest.mark.parametrize("format_name", ["npz", "safetensors"])
@@ -169,4 +173,4 @@ def test_the_size_of_a_file_of_maps_is_known_almost_exactly(format_name: Any, dt
     arrays = {"attention": np.full((6, 12, n, n), 1 / n, dtype=np.float32)}
     style = AnswerStyle(MODEL, format_name, dtype)
     written = size(style, [Item(columns(0, encoding), arrays)])
-    assert written <= bound(style, [encoding], [expected(arrays)]) <= 1.02 * written
+    assert written <= bound(style, [expected(arrays, encoding=encoding)]) <= 1.02 * written

@@ -31,7 +31,8 @@ shapes = stn.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5)
 
 
 def item(index: int = 0, summary: Any = None, **arrays: Any) -> Item:
-    return Item({"index": index, "tokens": ["a"]}, arrays, summary)
+    statistics = {f"summary.{name}": array for name, array in (summary or {}).items()}
+    return Item({"index": index, "tokens": ["a"]}, arrays | statistics)
 
 
 def written(style: AnswerStyle, *items: Item) -> bytes:

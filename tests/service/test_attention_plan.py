@@ -120,12 +120,12 @@ def test_what_is_expected_is_known_before_it_is_computed() -> None:
         "top_keys": (6, 12, 4, 4),
         "top_weights": (6, 12, 4, 4),
         "residual": (6, 12, 4),
+        **{f"summary.{name}": (6, 12) for name in STATISTICS},
     }
-    assert planned.expected.summary == dict.fromkeys(STATISTICS, (6, 12))
     assert planned.want.summary == SummaryWant(tuple(range(6)), tuple(range(12)), (0, 3))
     assert view("a", aggregate="mean").expected.arrays == {"attention": (6, 3, 3)}
     assert view("a", aggregate="rollout", layers=[2]).expected.arrays == {"attention": (3, 3)}
-    assert view("a", maps=False, summary=True).expected.arrays == {}
+    assert [*view("a", maps=False, summary=True, statistics=["self"]).expected.arrays] == ["summary.self"]
     assert view("a b", thumbnail=3, keys=[1, 2]).expected.arrays == {"thumbnails": (6, 12, 3, 2)}
     assert view("a", thumbnail=2, aggregate="mean").expected.arrays == {"thumbnails": (6, 2, 2)}
 
@@ -170,7 +170,7 @@ def test_an_item_has_what_was_computed() -> None:
     array = np.zeros((1, 2), np.float32)
     top = Top(array.astype(np.int32), array, array[0])
     item = view("a").item(Output(sentence=array, top=top, summary={"self": array}))
-    assert list(item.arrays) == ["embedding", "top_keys", "top_weights", "residual"]
-    assert item.summary == {"self": array}
+    assert list(item.arrays) == ["embedding", "top_keys", "top_weights", "residual", "summary.self"]
+    assert item.arrays["summary.self"] is array
     assert list(view("a").item(Output(attention=array)).arrays) == ["attention"]
     assert list(view("a").item(Output(thumbnails=array)).arrays) == ["thumbnails"]

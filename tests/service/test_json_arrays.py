@@ -33,7 +33,7 @@ def values(written: str) -> list[str]:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table for any size, and pieces of a few numbers."""
-    monkeypatch.setattr(json_arrays, "_FEW_VALUES", 0)
+    monkeypatch.setattr(json_arrays, "FEW_VALUES", 0)
     monkeypatch.setattr(json_arrays, "PIECE_VALUES", 7)
 
 

@@ -13,15 +13,15 @@ from service.replies.answer_size import bound
 from service.replies.style import AnswerStyle
 from service.tasks.label import (
     EntityLabels,
-    LabelledView,
     Labelling,
     TextLabels,
     TokenizedInput,
     TokenLabels,
+    add_labels,
 )
 from service.tasks.results import Expected, columns
 from service.tasks.view import View
-from tests.service.test_answer_size import FORMATS, MODEL, WORST, size
+from tests.service.test_answer_size import MODEL, NAMES, WORST, size
 
 TOKENS = 200
 LABELS = tuple(f"{i}" + "\x01" * 40 for i in range(100, 400))
@@ -56,7 +56,7 @@ def tokens(offsets: list[tuple[int, int]]) -> Encoding:
     )
 
 
-@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("format_name", NAMES)
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("labelling", LABELLINGS, ids=["all", "one", "tokens", "entities"])
 def test_labels_are_never_larger_than_their_bound(labelling: Labelling, text: str, format_name: Any) -> None:
@@ -66,11 +66,11 @@ def test_labels_are_never_larger_than_their_bound(labelling: Labelling, text: st
     logits = np.full((TOKENS, len(LABELS)), -1.00000034e-05, np.float32)
     # Every token is an entity of its own, or all are one with the text between them.
     logits[np.arange(TOKENS), 0 if text == "gaps" else np.arange(TOKENS) % 2] = 0.10000001
-    plain = View(Want(), columns(0, encoding), Expected())
-    view = LabelledView.of(plain, labelling, len(LABELS), TokenizedInput(encoding, whole))
+    plain = View(Want(), columns(0, encoding), Expected(encoding=encoding))
+    view = add_labels(plain, labelling, len(LABELS), TokenizedInput(encoding, whole))
     item = view.item(Output(heads={"logits": logits[0], "token_logits": logits}))
     style = AnswerStyle(MODEL, format_name)
-    assert size(style, [item]) <= bound(style, [encoding], [view.expected])
+    assert size(style, [item]) <= bound(style, [view.expected])
     if labelling is ENTITIES:
         assert len(item.columns["entities"]) == (1 if text == "gaps" else TOKENS - 1)
 
@@ -79,5 +79,5 @@ def test_what_logits_take_is_counted_beside_the_answer() -> None:
     """They wait until the last text has run: float32, of every token or of the text."""
     reading = TokenizedInput(tokens(TEXTS["letters"][1]), TEXTS["letters"][0])
     for labelling, rows in zip(LABELLINGS, (1, 1, TOKENS, TOKENS), strict=True):
-        view = LabelledView.of(View(Want(), {}, Expected()), labelling, len(LABELS), reading)
+        view = add_labels(View(Want(), {}, Expected()), labelling, len(LABELS), reading)
         assert view.expected.held_bytes == 4 * rows * len(LABELS)

@@ -1,6 +1,5 @@
 """The field `chunks`: how a request has its texts split."""
 
-from operator import lt
 from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
@@ -9,9 +8,6 @@ from service.echo import cut
 from service.http.json_body import REST
 from service.protocols.fields import invalid, whole_number
 from service.tasks.chunks import MAX_CHUNKS, Chunking, Span, Windows
-
-# Spans that are checked in one go.
-_AT_A_TIME = 256
 
 
 def _chunking(value: object) -> Chunking:
@@ -22,7 +18,7 @@ def _chunking(value: object) -> Chunking:
     if isinstance(value, list) and value:
         if len(value) > MAX_CHUNKS:
             raise invalid("chunks", f"has {len(value)} items and the limit is {MAX_CHUNKS}: {REST}")
-        return tuple(_spans(value))
+        return tuple(_span(number, span) for number, span in enumerate(value))
     raise invalid(
         "chunks",
         'must be "sentences", an object such as {"tokens": 64, "overlap": 16}, or a list of at least one '
@@ -42,24 +38,6 @@ def _windows(value: dict[str, object]) -> Windows:
     if not 0 <= overlap < tokens:
         raise invalid("chunks.overlap", f"is {overlap}: choose 0 to {tokens - 1}, less than tokens")
     return Windows(tokens, overlap)
-
-
-def _spans(value: list[Any]) -> list[Span]:
-    """Check spans, of which there may be thousands, many at a time until one of some is not a plain one."""
-    spans = list[Span]()
-    for start in range(0, len(value), _AT_A_TIME):
-        some = value[start : start + _AT_A_TIME]
-        spans += _plain_spans(some) or [_span(number, span) for number, span in enumerate(some, start)]
-    return spans
-
-
-def _plain_spans(value: list[Any]) -> list[Span] | None:
-    """Return spans if all are pairs of whole numbers, written as such, without a fault."""
-    if set(map(type, value)) != {list} or set(map(len, value)) != {2}:
-        return None
-    starts, ends = zip(*value, strict=True)
-    plain = set(map(type, starts + ends)) == {int} and min(starts) >= 0 and all(map(lt, starts, ends))
-    return list(zip(starts, ends, strict=True)) if plain else None
 
 
 def _span(number: int, value: object) -> Span:

@@ -6,12 +6,10 @@ from pydantic import BaseModel, Field, StrictBool, StrictStr
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.endpoints import Endpoint
 from service.http.request_body import read_request
 from service.protocols.decoding import check_counts, decode_ids
 from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS, TokenIds
-from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import Usage
 from service.protocols.native.schemas import MODEL, Options
 from service.replies.style import Format
@@ -62,17 +60,3 @@ async def decode(request: Request) -> Response:
     exchange = Exchange.open(request, parsed)
     work = decode_ids(exchange, parsed.body.token_ids, skip_special_tokens=parsed.body.skip_special_tokens)
     return await exchange.in_time(work)
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/decode",
-        decode,
-        ("POST",),
-        summary="Text of token ids",
-        request=DecodeRequest,
-        examples=EXAMPLES["/decode"],
-        responses={200: {"model": DecodeResponse}},
-        guarded=True,
-    ),
-)

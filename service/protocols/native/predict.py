@@ -6,12 +6,10 @@ from pydantic import BaseModel, Field, StrictBool, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.endpoints import Endpoint
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
 from service.protocols.fields import PositiveNumber, invalid
 from service.protocols.labelling import label
-from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import MapsItem, Usage
 from service.protocols.native.schemas import ATTENTION_NAMES, AttentionOptions, ModelRequest, WithInputs
 from service.replies.style import Format
@@ -110,17 +108,3 @@ async def _predict(exchange: Exchange, body: PredictRequest) -> Response:
     exchange.names = ATTENTION_NAMES  # from here on: the labels have a `top_k`, too
     maps = None if body.attention is None else body.attention.options
     return await label(exchange, body.inputs, body.truncation, head, labelling, maps)
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/predict",
-        predict,
-        ("POST",),
-        summary="Labels of texts and of their tokens",
-        request=PredictRequest,
-        examples=EXAMPLES["/predict"],
-        responses={200: {"model": PredictResponse}},
-        guarded=True,
-    ),
-)

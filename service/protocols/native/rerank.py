@@ -6,11 +6,9 @@ from pydantic import BaseModel, Field, StrictBool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.endpoints import Endpoint
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
 from service.protocols.fields import NonEmptyText, PositiveNumber, TextList
-from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import AttentionItem, Usage
 from service.protocols.native.schemas import ATTENTION_NAMES, AttentionOptions, ModelRequest
 from service.protocols.reranking import rank
@@ -97,17 +95,3 @@ async def rerank(request: Request) -> Response:
         body.truncation,
     )
     return await exchange.in_time(rank(exchange, options))
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/rerank",
-        rerank,
-        ("POST",),
-        summary="Texts ranked by how well they match a query",
-        request=RerankRequest,
-        examples=EXAMPLES["/rerank"],
-        responses={200: {"model": RerankResponse}},
-        guarded=True,
-    ),
-)

@@ -2,7 +2,9 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field, create_model
+
+from model.contract import MEANINGS, STATISTICS
 
 
 class TokenColumns(BaseModel):
@@ -78,31 +80,15 @@ class EncodeResponse(BaseModel):
     usage: Usage
 
 
-Statistic = list[list[float]] | None
-
-
-class Summary(BaseModel):
-    """Statistics of the probabilities, each (layers, heads), averaged over all remaining rows.
-
-    Those not listed in `statistics` are absent.
-    """
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    entropy: Statistic = Field(None, description="In nats.")
-    confidence: Statistic = Field(None, description="The largest weight of a row.")
-    mean_distance: Statistic = Field(
-        None, description="Weighted distance from query to key, in tokens or words."
-    )
-    self_: Statistic = Field(None, alias="self", description="Weight on the token or word itself.")
-    previous: Statistic = Field(None, description="Weight on the previous one, 0 for the first.")
-    next: Statistic = Field(None, description="Weight on the next one, 0 for the last.")
-    special: Statistic = Field(None, description="Weight on special tokens.")
-    argmax_self: Statistic = Field(None, description="Share of rows with the largest weight on themselves.")
-    argmax_previous: Statistic = Field(
-        None, description="Share of rows with the largest weight on the previous one."
-    )
-    argmax_next: Statistic = Field(None, description="Share of rows with the largest weight on the next one.")
+_STATISTICS: dict[str, Any] = {
+    name: (list[list[float]] | None, Field(None, description=MEANINGS[name])) for name in STATISTICS
+}
+Summary = create_model(
+    "Summary",
+    __doc__="Statistics of the probabilities, each (layers, heads), averaged over all remaining rows.\n\n"
+    "Those not listed in `statistics` are absent.",
+    **_STATISTICS,
+)
 
 
 class MapsItem(TokenColumns):

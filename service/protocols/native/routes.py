@@ -1,4 +1,4 @@
-"""`POST /encode` and `POST /attention`."""
+"""The native routes; and what answers `POST /encode` and `POST /attention`."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,18 +8,23 @@ from starlette.responses import Response
 
 from model.contract import Encoding
 from model.tokenization.tokenizer import Text
-from service.endpoints import Endpoint
-from service.http.negotiation import BINARY, FORMATS
 from service.http.request_body import read_request
-from service.problems import Problem
+from service.problems import Problem, ProblemDocument
+from service.protocols.contract import Contract
 from service.protocols.exchange import Exchange, Holding
+from service.protocols.native.decode import DecodeRequest, DecodeResponse, decode
 from service.protocols.native.examples import EXAMPLES
+from service.protocols.native.predict import PredictRequest, PredictResponse, predict
+from service.protocols.native.rerank import RerankRequest, RerankResponse, rerank
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
 from service.protocols.native.schemas import (
     AttentionRequest,
     EncodeRequest,
 )
+from service.protocols.native.similarity import SimilarityRequest, SimilarityResponse, similarity
+from service.protocols.native.tokenize import TokenizeRequest, TokenizeResponse, tokenize
 from service.protocols.ways_out import any_of, smaller_maps
+from service.replies.formats import FORMATS
 from service.replies.style import Format
 from service.tasks.attend import plan_attention
 from service.tasks.embed import EncodePlan, held_by_chunks, plan_encode
@@ -50,10 +55,11 @@ async def attention(request: Request) -> Response:
 
 def _check_decimals(chosen: Format, body: AttentionRequest) -> None:
     """Raise the 422 for `decimals` where they have no effect."""
-    if chosen in BINARY and body.is_overridden("decimals"):
+    form = FORMATS[chosen]
+    if form.binary and body.is_overridden("decimals"):
         raise Problem(
             "invalid-request",
-            f"decimals has no effect on {FORMATS[chosen]}, whose numbers are not rounded: leave it out.",
+            f"decimals has no effect on {form.media_type}, whose numbers are not rounded: leave it out.",
             members={"field": "decimals"},
         )
 
@@ -101,25 +107,20 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
     return await exchange.answer(style, encodings, lambda i, one: plan.view(i, one, body.inputs[i]), way_out)
 
 
-ENDPOINTS = (
-    Endpoint(
-        "/encode",
-        encode,
-        ("POST",),
-        summary="Sentence and token embeddings",
-        request=EncodeRequest,
-        examples=EXAMPLES["/encode"],
-        responses={200: {"model": EncodeResponse}},
-        guarded=True,
-    ),
-    Endpoint(
-        "/attention",
-        attention,
-        ("POST",),
-        summary="Per-head attention maps",
-        request=AttentionRequest,
-        examples=EXAMPLES["/attention"],
-        responses={200: {"model": AttentionResponse}},
-        guarded=True,
-    ),
+NATIVE = Contract(
+    "native", ProblemDocument, lambda problem, _, path, request_id: problem.response(path, request_id), {}
+)
+"""Our own protocol."""
+
+ENDPOINTS = tuple(
+    NATIVE.inference(path, handler, summary, schema, response, EXAMPLES[path])
+    for path, handler, summary, schema, response in (
+        ("/encode", encode, "Sentence and token embeddings", EncodeRequest, EncodeResponse),
+        ("/attention", attention, "Per-head attention maps", AttentionRequest, AttentionResponse),
+        ("/predict", predict, "Labels of texts and of their tokens", PredictRequest, PredictResponse),
+        ("/rerank", rerank, "Texts ranked by how well they match a query", RerankRequest, RerankResponse),
+        ("/similarity", similarity, "Similarity of texts", SimilarityRequest, SimilarityResponse),
+        ("/tokenize", tokenize, "Tokens of texts", TokenizeRequest, TokenizeResponse),
+        ("/decode", decode, "Text of token ids", DecodeRequest, DecodeResponse),
+    )
 )

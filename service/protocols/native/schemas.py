@@ -6,9 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
-from model.contract import STATISTICS, Aggregate, Role, Statistic, Weights
+from model.contract import STATISTICS, Aggregate, Pooling, Role, Statistic, Weights
 from model.tokenization.tokenizer import Side, Truncation
-from service.http.negotiation import FORMATS
 from service.protocols.fields import (
     AllOrIndices,
     CellCount,
@@ -20,9 +19,10 @@ from service.protocols.fields import (
     invalid,
 )
 from service.protocols.native.chunks_field import ChunksField
+from service.replies.formats import FORMATS
 from service.replies.style import Format
 from service.tasks.attend import AttendOptions
-from service.tasks.embed import EmbedOptions, EncodeOutput, Pooling
+from service.tasks.embed import EmbedOptions, EncodeOutput
 from service.tasks.precision import Precision
 
 # How many unknown fields are described one by one.

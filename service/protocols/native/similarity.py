@@ -7,12 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Similarity
-from service.endpoints import Endpoint
 from service.http.request_body import read_request
 from service.protocols.embedding import compare
 from service.protocols.exchange import Exchange
 from service.protocols.fields import TextList
-from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import Usage
 from service.protocols.native.schemas import NO_MAPS, TaskRequest
 from service.replies.style import Format
@@ -60,17 +58,3 @@ async def similarity(request: Request) -> Response:
         body.texts, body.source, body.function, body.task, body.prompt_name, body.prompt, body.truncation
     )
     return await exchange.in_time(compare(exchange, options))
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/similarity",
-        similarity,
-        ("POST",),
-        summary="Similarity of texts",
-        request=SimilarityRequest,
-        examples=EXAMPLES["/similarity"],
-        responses={200: {"model": SimilarityResponse}},
-        guarded=True,
-    ),
-)

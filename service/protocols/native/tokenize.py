@@ -7,11 +7,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding
-from service.endpoints import Endpoint
 from service.http.delivery import Work
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
-from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import TokenColumns, Usage
 from service.protocols.native.schemas import PromptRequest, WithInputs
 from service.replies.answer_size import bound
@@ -54,24 +52,10 @@ async def _tokenize(exchange: Exchange, body: TokenizeRequest) -> Response:
 
     def prepare() -> tuple[list[Encoding], int]:
         kept = [without_special(encoding) for encoding in encodings] if drop else encodings
-        return kept, bound(style, kept, [Expected()] * len(kept))
+        return kept, bound(style, (Expected(encoding=encoding) for encoding in kept))
 
     kept, size = await exchange.off_loop(prepare, sum(map(len, encodings)))
     exchange.reserve_answer(style, size, "send fewer or shorter inputs")
     work = Work(len(encodings), sum(encoding.truncated for encoding in encodings))
     items = (Item(columns(index, encoding), {}) for index, encoding in enumerate(kept))
     return await exchange.delivery(style, work, size).deliver(items)
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/tokenize",
-        tokenize,
-        ("POST",),
-        summary="Tokens of texts",
-        request=TokenizeRequest,
-        examples=EXAMPLES["/tokenize"],
-        responses={200: {"model": TokenizeResponse}},
-        guarded=True,
-    ),
-)
