@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from model.checkpoints.folder import has_weights, read_folder, runs_with_torch
 from model.checkpoints.source import EMBEDDED, check_weights, resolve
 from model.contract import Backend
-from model.errors import CheckpointError, Unsupported
+from model.errors import CheckpointError
 from model.onnx.file import OnnxFile, check_whole, find_graph
 from model.tokenization.tokenizer import TextTokenizer
 from model.trial import try_model
@@ -32,25 +32,18 @@ def load_model(
     device: str = "auto",
     dtype: str = "auto",
     threads: int | None = None,
-    tensorrt: bool = False,
     native: bool = True,
     strict: bool = False,
 ) -> tuple[TextTokenizer, Backend]:
     """Load a model; raises ModelError if the model cannot be run with these settings.
 
     `source` is as for `resolve`, or the path of an .onnx file. `threads` is the number of cores to use
-    (None: all). `tensorrt` runs graphs through TensorRT. `native=False` turns the native kernels off.
+    (None: all). `native=False` turns the native kernels off.
     `strict` refuses keys of its files that no table has.
     """
     path, graph = _find(source, kind)
     if graph is not None:
-        tokenizer, backend = _load_onnx(graph, device, dtype, threads, tensorrt=tensorrt, strict=strict)
-    elif tensorrt:
-        raise Unsupported(
-            f"TensorRT runs only graphs, and {source} runs with PyTorch: turn TensorRT off, or export the "
-            "model.",
-            field="tensorrt",
-        )
+        tokenizer, backend = _load_onnx(graph, device, dtype, threads, strict=strict)
     else:
         tokenizer, backend = _load_torch(path, device, dtype, threads, native=native, strict=strict)
     try_model(str(path), tokenizer, backend)
@@ -64,7 +57,6 @@ def prepare_model(
     device: str = "auto",
     dtype: str = "auto",
     threads: int | None = None,
-    tensorrt: bool = False,
     native: bool = True,
     strict: bool = False,
     folder: Path,
@@ -77,15 +69,13 @@ def prepare_model(
     """
     path, graph = _find(source, kind)
     if graph is not None:
-        prepared = _prepare_onnx(
-            graph, device, dtype, threads, tensorrt=tensorrt, strict=strict, folder=folder
-        )
+        prepared = _prepare_onnx(graph, device, dtype, threads, strict=strict, folder=folder)
         if prepared is not None:
             return prepared
     else:
         from model.pytorch.backend import choose_device  # noqa: PLC0415
 
-        if choose_device(device) == "cpu" and not tensorrt:
+        if choose_device(device) == "cpu":
             return _load_forkable(path, dtype, threads, native=native, strict=strict)
     return partial(
         load_model,
@@ -94,7 +84,6 @@ def prepare_model(
         device=device,
         dtype=dtype,
         threads=threads,
-        tensorrt=tensorrt,
         native=native,
         strict=strict,
     )
@@ -181,12 +170,12 @@ def _load_torch(
 
 
 def _load_onnx(
-    graph: OnnxFile, device: str, dtype: str, threads: int | None, *, tensorrt: bool, strict: bool
+    graph: OnnxFile, device: str, dtype: str, threads: int | None, *, strict: bool
 ) -> tuple[TextTokenizer, Backend]:
     with _needs_runtime(graph):
         from model.onnx.backend import OnnxBackend  # noqa: PLC0415
     folder = read_folder(graph.folder, graph=True, strict=strict)
-    backend = OnnxBackend(folder, graph, device=device, dtype=dtype, threads=threads, tensorrt=tensorrt)
+    backend = OnnxBackend(folder, graph, device=device, dtype=dtype, threads=threads)
     return folder.tokenizer, backend
 
 
@@ -196,7 +185,6 @@ def _prepare_onnx(
     dtype: str,
     threads: int | None,
     *,
-    tensorrt: bool,
     strict: bool,
     folder: Path,
 ) -> Callable[[], tuple[TextTokenizer, Backend]] | None:
@@ -205,7 +193,7 @@ def _prepare_onnx(
         from model.onnx.backend import OnnxBackend  # noqa: PLC0415
         from model.onnx.prepacking import prepack  # noqa: PLC0415
         from model.onnx.session import CPU, choose_processor  # noqa: PLC0415
-    if choose_processor(device, tensorrt=tensorrt).provider != CPU:
+    if choose_processor(device).provider != CPU:
         return None
     check_whole(graph)
     model = read_folder(graph.folder, graph=True, strict=strict)

@@ -54,7 +54,6 @@ def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
             device=settings.device,
             dtype=settings.dtype,
             threads=settings.threads,
-            tensorrt=settings.tensorrt,
             native=settings.native == "on",
             strict=settings.strict == "on",
         )

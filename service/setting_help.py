@@ -30,8 +30,6 @@ def placeholder(name: str, field: FieldInfo) -> str:
     (kind, *_) = kinds(field)
     if get_origin(kind) is Literal:
         return "{" + ",".join(get_args(kind)) + "}"
-    if kind is bool:
-        return "{true,false}"
     if kind is Path:
         return "FILE"
     for ending, unit in _UNITS:
@@ -45,8 +43,6 @@ def default(name: str, field: FieldInfo) -> str:
     value = field.default
     if value is None:
         return "auto" if is_automatic(field) else "none"
-    if isinstance(value, bool):
-        return str(value).lower()
     if name.endswith("_bytes"):
         return f"{value}, {value / 2**20:g} MiB"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -57,8 +53,6 @@ def allowed(field: FieldInfo) -> str | None:
     (kind, *_) = kinds(field)
     if get_origin(kind) is Literal:
         return alternatives([repr(choice) for choice in get_args(kind)])
-    if kind is bool:
-        return "true or false"
     if kind in (int, float):
         noun = "a whole number" if kind is int else "a number"
         bounds = [

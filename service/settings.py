@@ -51,7 +51,6 @@ class Settings(BaseSettings):
         "auto", description="runtime of the model; auto: onnx for an exported folder, torch for a checkpoint"
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto: CUDA if available")
-    tensorrt: bool = Field(default=False, description="run ONNX graphs through TensorRT on CUDA devices")
     native: Literal["on", "off"] = Field(
         "on", description="use the native kernels if the processor supports them"
     )

@@ -56,14 +56,13 @@ class OnnxBackend:
         device: str = "auto",
         dtype: str = "auto",
         threads: int | None = None,
-        tensorrt: bool = False,
         prepacked: Path | None = None,
     ) -> None:
         if prepacked is None:
             check_whole(file)
         predictor = read_exported(folder.path)
         folder.check_head(predictor.info if predictor else None)
-        self._processor: Processor = choose_processor(device, tensorrt=tensorrt)
+        self._processor: Processor = choose_processor(device)
         self._on_cpu = self._processor.provider == CPU
         cores = threads or count_cores()
         self.lanes = choose_lanes(cores) if self._on_cpu else 1

@@ -19,7 +19,7 @@ from model.control_groups import group_files, read_lines
 from model.errors import CheckpointError, OutOfMemory, Stopped, Unsupported
 from model.progress import Progress
 
-CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 ERRORS_ONLY = 3
 SLOWER = ["SkipLayerNormFusion", "BiasGeluFusion", "MatMulAddFusion"]
 """Fusions whose CPU kernels are slower than the operators they replace, by 2 to 6 % of a run."""
@@ -51,27 +51,21 @@ class Processor:
         return int(self.device.partition(":")[2] or 0)
 
 
-def choose_processor(device: str, *, tensorrt: bool = False) -> Processor:
+def choose_processor(device: str) -> Processor:
     """Resolve "auto" to CUDA if this ONNX Runtime supports it; raises Unsupported for a missing provider."""
     available = ort.get_available_providers()
     if device == "auto":
         # A GPU build lists its providers on every machine; the driver's device file shows if there is a GPU.
         device = "cuda" if CUDA in available and Path("/dev/nvidia0").exists() else "cpu"
     if device == "cpu":
-        if tensorrt:
-            raise Unsupported(
-                "TensorRT runs on CUDA devices, but the device is cpu: turn TensorRT off, or set the device.",
-                field="tensorrt",
-            )
         return Processor(device, CPU)
-    provider = TENSORRT if tensorrt else CUDA
-    if provider not in available:
+    if CUDA not in available:
         raise Unsupported(
-            f"device {device} needs {provider}, but this ONNX Runtime has {', '.join(available)}: install "
+            f"device {device} needs {CUDA}, but this ONNX Runtime has {', '.join(available)}: install "
             "onnxruntime-gpu instead of onnxruntime.",
             field="device",
         )
-    return Processor(device, provider)
+    return Processor(device, CUDA)
 
 
 class Graph:
@@ -206,7 +200,7 @@ def _open(path: Path, options: ort.SessionOptions, processor: Processor) -> ort.
         session = ort.InferenceSession(
             path,
             options,
-            providers=_providers(processor, path.parent),
+            providers=[CPU] if processor.provider == CPU else [(CUDA, {"device_id": processor.index}), CPU],
             disabled_optimizers=SLOWER if processor.provider == CPU else None,
         )
     except Exception as error:  # the runtime's errors have no common class
@@ -220,18 +214,6 @@ def _open(path: Path, options: ort.SessionOptions, processor: Processor) -> ort.
             field="device",
         )
     return session
-
-
-def _providers(processor: Processor, folder: Path) -> list[Any]:
-    index = {"device_id": processor.index}
-    if processor.provider == CPU:
-        return [CPU]
-    cuda = (CUDA, index)
-    if processor.provider == CUDA:
-        return [cuda, CPU]
-    # Engines take minutes to build, so they are cached beside their graph.
-    kept = {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(folder / "tensorrt")}
-    return [(TENSORRT, index | kept), cuda, CPU]
 
 
 def _reason(error: str) -> str:

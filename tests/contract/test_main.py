@@ -78,7 +78,6 @@ def test_a_flag_that_is_none_ends_the_start(flag: str) -> None:
         ({"device": "cuda:99", "processes": 1}, "cuda:99"),
         ({"device": "cpu", "dtype": "float16"}, "float16"),
         ({"dtype": "int8", "native": "off"}, "dtype int8 cannot run here: it needs the native kernels"),
-        ({"tensorrt": "true"}, "TensorRT runs only graphs, and all-MiniLM-L6-v2 runs with PyTorch"),
     ],
 )
 def test_a_model_that_cannot_be_served_ends_the_start(settings: dict[str, Any], named: str) -> None:

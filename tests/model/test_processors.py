@@ -11,7 +11,7 @@ from model.contract import AttentionWant, SentenceWant, SummaryWant, Want
 from model.errors import ModelError, Unsupported
 from model.onnx.backend import OnnxBackend
 from model.onnx.file import find_graph
-from model.onnx.session import CPU, CUDA, TENSORRT, Graph, Processor, choose_processor
+from model.onnx.session import CPU, CUDA, Graph, Processor, choose_processor
 from tests.references.checkpoints import write_bert
 from tests.references.comparing import relative_distance
 from tests.support.backends import export_folder, small
@@ -52,36 +52,23 @@ def test_the_cpu_is_always_there() -> None:
 
 
 @needs_cpu_build
-@pytest.mark.parametrize(
-    ("device", "tensorrt", "provider"),
-    [("cuda", False, CUDA), ("cuda:1", False, CUDA), ("cuda", True, TENSORRT)],
-)
-def test_a_device_that_the_runtime_has_not_is_refused(device: str, tensorrt: bool, provider: str) -> None:
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_a_device_that_the_runtime_has_not_is_refused(device: str) -> None:
     """With the package that has it."""
     with pytest.raises(Unsupported) as caught:
-        choose_processor(device, tensorrt=tensorrt)
+        choose_processor(device)
     sentence = str(caught.value)
-    assert sentence.startswith(f"device {device} needs {provider}, but this ONNX Runtime has ")
+    assert sentence.startswith(f"device {device} needs {CUDA}, but this ONNX Runtime has ")
     assert CPU in sentence
     assert sentence.endswith(": install onnxruntime-gpu instead of onnxruntime.")
     assert caught.value.field == "device"
 
 
-def test_tensorrt_does_not_run_on_a_cpu() -> None:
-    """It is refused rather than left out."""
-    with pytest.raises(
-        Unsupported, match=r"TensorRT runs on CUDA devices, but the device is cpu: turn TensorRT off"
-    ) as caught:
-        choose_processor("cpu", tensorrt=True)
-    assert caught.value.field == "tensorrt"
-
-
 def test_a_build_for_gpus_says_nothing_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """It lists its providers everywhere: "auto" needs the device as well, and what is named is taken."""
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [TENSORRT, CUDA, CPU])
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
     assert choose_processor("cuda:1") == Processor("cuda:1", CUDA)
     assert choose_processor("cuda:1").index == 1
-    assert choose_processor("cuda", tensorrt=True) == Processor("cuda", TENSORRT)
     for there, device in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(Path, "exists", lambda path, there=there: there)
         assert choose_processor("auto").device == device

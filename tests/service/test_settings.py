@@ -146,7 +146,6 @@ def test_an_impossible_setting_is_refused_by_its_name(
         ("threads", "0", "it must be a whole number, at least 1, or auto"),
         ("request_timeout_s", "nan", "it must be a number, greater than 0 and at most 86400, or auto"),
         ("log_format", "xml", "it must be 'text' or 'json'"),
-        ("tensorrt", "maybe", "it must be true or false"),
         ("host", "", "it must be a non-empty string"),
     ],
 )
