@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_va
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from model.checkpoints.source import EMBEDDED
-from service.flags import parse_flags
+from service.flags import flag, parse_flags
 from service.setting_help import is_automatic, refusal
 from service.setting_values import (
     Networks,
@@ -52,22 +52,22 @@ class Settings(BaseSettings):
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto: CUDA if available")
     native: Literal["on", "off"] = Field(
-        "on", description="use the native kernels if the processor supports them"
+        "on", description="use the native kernels for checkpoints if the processor supports them"
     )
     strict: Literal["on", "off"] = Field(
         "off", description="refuse a model whose files have keys that the service does not know"
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto",
-        description="matrix-product precision; auto: bfloat16 on CUDA and CPUs that multiply it faster; "
-        "int8: checkpoints on CPUs with AVX512-VNNI",
+        description="matrix-product precision; auto: a graph's own; of a checkpoint bfloat16 on CUDA and on "
+        "CPUs that multiply it faster; int8: checkpoints on CPUs with AVX512-VNNI",
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; auto: all")
     processes: int | None = Field(
         None,
         ge=1,
         le=256,
-        description="processes that serve; auto: one per core with PyTorch on a CPU, else 1",
+        description="processes that serve; auto: one per core on a CPU, 1 with a CUDA device",
     )
     max_batch_tokens: int | None = Field(
         None, ge=1, description="token budget of a batch; auto: 1024 on a CPU"
@@ -201,16 +201,21 @@ class Settings(BaseSettings):
         return parse_models(self.model)
 
 
+VARIABLES = {f"{PREFIX}{name.upper()}": name for name in Settings.model_fields}
+"""The settings by their environment variables."""
+
+
 def read_settings(arguments: Sequence[str] = ()) -> Settings:
     """Read the environment and the command line, which takes precedence; raises SettingsError."""
+    given = parse_flags(arguments, Settings.model_fields, PREFIX)
+    called = {name: flag(name) if name in given else variable for variable, name in VARIABLES.items()}
     try:
-        return Settings(**parse_flags(arguments, Settings.model_fields, PREFIX))  # type: ignore[arg-type]
+        return Settings(**given)  # type: ignore[arg-type]
     except ValidationError as error:
-        sentences = [refusal(each, Settings.model_fields, PREFIX) for each in error.errors()]
+        sentences = [refusal(each, Settings.model_fields, called) for each in error.errors()]
         raise SettingsError(" ".join(sentences)) from error
 
 
 def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
     """List environment variables with our prefix that are not settings, usually typos."""
-    known = {PREFIX + name.upper() for name in Settings.model_fields}
-    return sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+    return sorted(name for name in environment if name.startswith(PREFIX) and name not in VARIABLES)

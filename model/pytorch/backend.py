@@ -22,6 +22,7 @@ from model.contract import (
     SummaryWant,
     Want,
 )
+from model.devices import check_dtype
 from model.encoder.adapters import TaskRows
 from model.encoder.encoder import Encoder
 from model.encoder.linear import StoredParts, suitable_rows
@@ -68,8 +69,9 @@ def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
 
     Raises Unsupported for a dtype that does not run on the device, or int8 on this processor.
     """
+    check_dtype(dtype, device)
     if dtype == "int8":
-        _check_int8(device, native=native)
+        _check_int8(native=native)
         return dtype
     if dtype != "auto":
         if dtype not in (*_DTYPES, EXACT):
@@ -77,8 +79,6 @@ def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
                 f"dtype is {dtype}; PyTorch runs models in {', '.join(_DTYPES)} or int8: choose one of them.",
                 field="dtype",
             )
-        if dtype == "float16" and device == "cpu":
-            raise Unsupported("float16 runs on CUDA; on a CPU choose float32 or bfloat16.", field="dtype")
         return dtype
     if device != "cpu":
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
@@ -91,10 +91,10 @@ def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
     return "bfloat16" if kernels.multiplies_pairs else "float32"
 
 
-def _check_int8(device: str, *, native: bool) -> None:
-    """Raise Unsupported where products of eight-bit integers cannot run."""
-    reason = "it runs on CPUs" if device != "cpu" else "it needs the native kernels, which are off"
-    if device == "cpu" and native:
+def _check_int8(*, native: bool) -> None:
+    """Raise Unsupported where this CPU cannot run products of eight-bit integers."""
+    reason = "it needs the native kernels, which are off"
+    if native:
         try:
             find_int8_kernels()
         except NoKernels as error:
