@@ -84,11 +84,6 @@ def refusal(error: ErrorDetails, fields: Mapping[str, FieldInfo], called: Mappin
     field = fields.get(name)
     if field is None:  # concerns several settings; the validator wrote the sentence
         return f"{str(cause or error['msg']).rstrip('.')}."
-    reason = str(cause) if cause is not None else f"it must be {allowed(field) or _plain(error['msg'])}"
+    reason = str(cause) if cause is not None else f"it must be {allowed(field)}"
     value = "invalid" if SecretStr in kinds(field) else repr(error["input"])
     return f"{called[name]} is {value}: {reason}."
-
-
-def _plain(message: str) -> str:
-    """Pydantic's wording ("Input should be …"), for a constraint not covered here."""
-    return message.partition(" should be ")[2] or message

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,6 +24,13 @@ from service.setting_values import (
 PREFIX = "HEADLIGHT_"
 PATIENCE_S = 30.0
 """How long clients are waited for by default."""
+_READ_BY: Mapping[str, Callable[[str], object]] = {
+    "model": parse_models,
+    "protocols": parse_protocols,
+    "cors_origins": parse_origins,
+    "trusted_proxies": parse_proxies,
+}
+"""What reads settings that hold lists; raises ValueError."""
 _DEVICE = re.compile(r"auto|cpu|cuda|cuda:\d+")
 
 
@@ -124,17 +131,18 @@ class Settings(BaseSettings):
         field = cls.model_fields[str(info.field_name)]
         return None if value == "auto" and is_automatic(field) else value
 
+    @field_validator(*_READ_BY)
+    @classmethod
+    def _readable(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None:
+            _READ_BY[str(info.field_name)](value)
+        return value
+
     @field_validator("device")
     @classmethod
     def _known_device(cls, value: str) -> str:
         if not _DEVICE.fullmatch(value):
             raise ValueError("it must be auto, cpu, cuda, or cuda:N with a device number")
-        return value
-
-    @field_validator("model")
-    @classmethod
-    def _readable_models(cls, value: str) -> str:
-        parse_models(value)
         return value
 
     @field_validator("api_keys")
@@ -150,24 +158,6 @@ class Settings(BaseSettings):
     def _some_file(cls, value: object) -> object:
         if value == "":
             raise ValueError("it does not name a file; unset it to serve without keys")
-        return value
-
-    @field_validator("protocols")
-    @classmethod
-    def _known_protocols(cls, value: str) -> str:
-        parse_protocols(value)
-        return value
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _readable_origins(cls, value: str | None) -> str | None:
-        parse_origins(value)
-        return value
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _readable_proxies(cls, value: str | None) -> str | None:
-        parse_proxies(value)
         return value
 
     @property

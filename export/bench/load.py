@@ -45,7 +45,7 @@ def measure(
     """
     turns = cycle(requests)
     latencies_s: list[float] = []
-    refused = 0
+    refused, last = 0, b""
     with ExitStack() as opened:
         selector = opened.enter_context(selectors.DefaultSelector())
         for _ in range(connections):
@@ -58,9 +58,9 @@ def measure(
             for answered, now in _answered(selector):
                 if now >= begin and answered.status == _OK:
                     latencies_s.append(now - answered.sent_at)
-                refused += now >= begin and answered.status != _OK
+                elif now >= begin:
+                    refused, last = refused + 1, answered.received
                 answered.send(next(turns))
-        last = answered.received
     if not latencies_s:
         raise LoadError(f"no text was encoded: {last[:_SHOWN].decode(errors='replace')}")
     p50, p99 = 1e3 * np.quantile(latencies_s, [0.5, 0.99])
@@ -84,6 +84,7 @@ class _Connection:
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=_ANSWER_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.settimeout(None)  # with one, each call would ask the system twice
         self.received = b""
         self.sent_at = 0.0
         self._size = 0
