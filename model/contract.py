@@ -344,6 +344,14 @@ class ModelInfo:
     weight_bytes: int = 0
     parameters: int | None = None
 
+    @property
+    def runs(self) -> str:
+        """What the model runs on, in words."""
+        sentence = f"{self.dtype} on {self.device} by {self.provider or self.backend}"
+        if self.kernels is not None:
+            return f"{sentence}, with native kernels ({self.kernels})"
+        return sentence if self.no_kernels is None else f"{sentence}; no native kernels: {self.no_kernels}"
+
 
 class Backend(Protocol):
     """A way to run a model. Up to `lanes` threads call it at the same time."""

@@ -12,6 +12,7 @@ from model.checkpoints.folder import has_weights, read_folder, runs_with_torch
 from model.checkpoints.source import EMBEDDED, check_weights, resolve
 from model.choices import Kind
 from model.contract import Backend
+from model.devices import check_possible
 from model.errors import CheckpointError
 from model.onnx.file import OnnxFile, check_whole, find_graph
 from model.startup_check import check_model
@@ -39,10 +40,11 @@ def load_model(
     (None: all). `native=False` turns the native kernels off.
     `strict` refuses keys of its files that no table has.
     """
-    path, graph = _find(source, kind)
+    path, graph = find_model(source, kind)
     if graph is not None:
         tokenizer, backend = _load_onnx(graph, device, dtype, threads, strict=strict)
     else:
+        check_possible(device, dtype)
         tokenizer, backend = _load_torch(path, device, dtype, threads, native=native, strict=strict)
     check_model(str(path), tokenizer, backend)
     return tokenizer, backend
@@ -65,12 +67,13 @@ def prepare_model(
     fork. A graph for a CPU is written to `folder` with packed weights, and each process maps that file. CUDA
     cannot be forked, so there each process loads the model by itself.
     """
-    path, graph = _find(source, kind)
+    path, graph = find_model(source, kind)
     if graph is not None:
         prepared = _prepare_onnx(graph, device, dtype, threads, strict=strict, folder=folder)
         if prepared is not None:
             return prepared
     else:
+        check_possible(device, dtype)
         from model.pytorch.backend import choose_device  # noqa: PLC0415
 
         if choose_device(device) == "cpu":
@@ -103,7 +106,7 @@ def _load_forkable(
     return after_fork
 
 
-def _find(source: str, kind: Kind) -> tuple[Path, OnnxFile | None]:
+def find_model(source: str, kind: Kind) -> tuple[Path, OnnxFile | None]:
     """Find a model's folder, and the graph in it if that is what will run; raises ModelError."""
     without_torch = kind == "onnx" or find_spec("torch") is None
     path = _named_graph(source) or resolve(source, graph=without_torch)

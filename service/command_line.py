@@ -9,10 +9,18 @@ from difflib import get_close_matches
 from model.lanes import count_cores
 from service.app import create_app
 from service.clients.keys import KeyFileError
+from service.flags import find_program, neighbour
 from service.http.connections.open_files import FewFilesError, check_limit
 from service.http.server import ListenError, open_listener, serve
 from service.lifecycle import ServiceState
-from service.settings import PREFIX, Settings, SettingsError, read_settings, unknown_variables
+from service.settings import (
+    PREFIX,
+    VARIABLES,
+    Settings,
+    SettingsError,
+    read_settings,
+    unknown_variables,
+)
 from service.system.process import freeze, set_up_process, settle
 from service.telemetry.logs import set_up_logs
 from service.telemetry.traces import TracesError
@@ -23,7 +31,6 @@ from service.workers.supervisor import Supervisor
 
 log = logging.getLogger("service")
 
-_PROGRAMS = {"export": "export", "convert": "export.convert"}
 _KEY_SETTINGS = (f"{PREFIX}API_KEYS", f"{PREFIX}API_KEYS_FILE")
 
 
@@ -32,11 +39,9 @@ def run(arguments: Sequence[str]) -> int:
 
     `headlight export …` is `python -m export …`, and `headlight convert …` is `python -m export.convert …`.
     """
-    if arguments and arguments[0] in _PROGRAMS:
-        # A separate program, which replaces this process. With -P, Python imports nothing from the current
-        # directory.
-        command = [sys.executable, "-P", "-m", _PROGRAMS[arguments[0]], *arguments[1:]]
-        os.execv(sys.executable, command)  # noqa: S606
+    if (program := find_program(arguments)) is not None:
+        # It replaces this process. With -P, Python imports nothing from the current directory.
+        os.execv(sys.executable, [sys.executable, "-P", "-m", *program])  # noqa: S606
     try:
         settings = read_settings(arguments)
     except SettingsError as error:
@@ -49,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"headlight: {mistaken[0]} is not a setting: did you mean {meant}?\n")
         return 2
     for name in unknown:
-        log.warning("%s is not a headlight setting and is ignored", name)
+        log.warning("%s is not a headlight setting and is ignored%s", name, neighbour(name, list(VARIABLES)))
     if (settings.threads or 0) > (cores := count_cores()):
         log.warning("HEADLIGHT_THREADS is %d, but only %d cores are available", settings.threads, cores)
     set_up_process()

@@ -139,8 +139,3 @@ class Endpoints:
     def inference_labels(self) -> tuple[str, ...]:
         """The labels of the inference endpoints, without duplicates."""
         return tuple(dict.fromkeys(endpoint.label for endpoint in self if endpoint.inference))
-
-    @property
-    def operations_labels(self) -> tuple[str, ...]:
-        """The labels of all other endpoints, without duplicates."""
-        return tuple(dict.fromkeys(endpoint.label for endpoint in self if not endpoint.inference))

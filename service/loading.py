@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from model.contract import Backend, ModelInfo
+from model.contract import Backend
 from model.loading import both_packages, load_model, prepare_model
 from model.tokenization.tokenizer import TextTokenizer
 from service.engine.engine import Engine
@@ -71,7 +71,7 @@ def build_engines(
     scheduler = LaneScheduler(min(backend.lanes for _, backend in loaded.values()), counters)
     engines = {}
     for name, (tokenizer, backend) in loaded.items():
-        log.info("%s: %s", name, describe(backend.info))
+        log.info("%s: %s", name, backend.info.runs)
         engines[name] = Engine(
             name,
             tokenizer,
@@ -90,11 +90,3 @@ def build_engines(
 def largest_request(settings: Settings, max_length: int) -> int:
     """Return the maximum number of tokens in a request, which its texts and its bytes both limit."""
     return min(settings.max_inputs * max_length, settings.max_body_bytes)
-
-
-def describe(info: ModelInfo) -> str:
-    """Describe what a model runs on."""
-    sentence = f"{info.dtype} on {info.device} by {info.provider or info.backend}"
-    if info.kernels is not None:
-        return f"{sentence}, with native kernels ({info.kernels})"
-    return sentence if info.no_kernels is None else f"{sentence}; no native kernels: {info.no_kernels}"

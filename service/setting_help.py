@@ -1,7 +1,7 @@
 """Describes the accepted values and the default of any field of Settings, for `--help` and errors."""
 
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -74,18 +74,16 @@ def alternatives(choices: Sequence[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def refusal(error: ErrorDetails, fields: dict[str, FieldInfo], prefix: str) -> str:
-    """Write one sentence: the invalid setting, its value unless that is a secret, and the valid ones."""
+def refusal(error: ErrorDetails, fields: Mapping[str, FieldInfo], called: Mapping[str, str]) -> str:
+    """Write one sentence: the invalid setting, its value unless that is a secret, and the valid ones.
+
+    A setting is `called` as it was given: by its flag, or by its variable.
+    """
     cause = error.get("ctx", {}).get("error")
     name = str(error["loc"][0]) if error["loc"] else ""
     field = fields.get(name)
     if field is None:  # concerns several settings; the validator wrote the sentence
         return f"{str(cause or error['msg']).rstrip('.')}."
-    reason = str(cause) if cause is not None else f"it must be {allowed(field) or _plain(error['msg'])}"
+    reason = str(cause) if cause is not None else f"it must be {allowed(field)}"
     value = "invalid" if SecretStr in kinds(field) else repr(error["input"])
-    return f"{prefix}{name.upper()} is {value}: {reason}."
-
-
-def _plain(message: str) -> str:
-    """Pydantic's wording ("Input should be …"), for a constraint not covered here."""
-    return message.partition(" should be ")[2] or message
+    return f"{called[name]} is {value}: {reason}."

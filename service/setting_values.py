@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
-from model.checkpoints.source import model_name
+from model.checkpoints.source import served_name
 
 Networks = Sequence[IPv4Network | IPv6Network]
 
@@ -20,7 +20,7 @@ def parse_models(value: str) -> dict[str, str]:
     models: dict[str, str] = {}
     for part in value.split(","):
         before, equals, after = part.strip().partition("=")
-        name, source = (before.strip(), after.strip()) if equals else (model_name(before), before)
+        name, source = (before.strip(), after.strip()) if equals else (served_name(before), before)
         if not name or not source:
             raise ValueError(f"{part!r} does not name a model; use a folder, a hub name, or name=source")
         if name in models:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from model.checkpoints.source import EMBEDDED
 from model.choices import Dtype, Kind
-from service.flags import parse_flags
+from service.flags import flag, parse_flags
 from service.setting_help import is_automatic, refusal
 from service.setting_values import (
     Networks,
@@ -25,6 +25,13 @@ from service.setting_values import (
 PREFIX = "HEADLIGHT_"
 PATIENCE_S = 30.0
 """How long clients are waited for by default."""
+_READ_BY: Mapping[str, Callable[[str], object]] = {
+    "model": parse_models,
+    "protocols": parse_protocols,
+    "cors_origins": parse_origins,
+    "trusted_proxies": parse_proxies,
+}
+"""What reads settings that hold lists; raises ValueError."""
 _DEVICE = re.compile(r"auto|cpu|cuda|cuda:\d+")
 
 
@@ -53,22 +60,22 @@ class Settings(BaseSettings):
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto: CUDA if available")
     native: Literal["on", "off"] = Field(
-        "on", description="use the native kernels if the processor supports them"
+        "on", description="use the native kernels for checkpoints if the processor supports them"
     )
     strict: Literal["on", "off"] = Field(
         "off", description="refuse a model whose files have keys that the service does not know"
     )
     dtype: Dtype = Field(
         "auto",
-        description="matrix-product precision; auto: bfloat16 on CUDA and CPUs that multiply it faster; "
-        "int8: checkpoints on CPUs with AVX512-VNNI",
+        description="matrix-product precision; auto: a graph's own; of a checkpoint bfloat16 on CUDA and on "
+        "CPUs that multiply it faster; int8: checkpoints on CPUs with AVX512-VNNI",
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; auto: all")
     processes: int | None = Field(
         None,
         ge=1,
         le=256,
-        description="processes that serve; auto: one per core with PyTorch on a CPU, else 1",
+        description="processes that serve; auto: one per core on a CPU, 1 with a CUDA device",
     )
     max_batch_tokens: int | None = Field(
         None,
@@ -127,17 +134,18 @@ class Settings(BaseSettings):
         field = cls.model_fields[str(info.field_name)]
         return None if value == "auto" and is_automatic(field) else value
 
+    @field_validator(*_READ_BY)
+    @classmethod
+    def _readable(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None:
+            _READ_BY[str(info.field_name)](value)
+        return value
+
     @field_validator("device")
     @classmethod
     def _known_device(cls, value: str) -> str:
         if not _DEVICE.fullmatch(value):
             raise ValueError("it must be auto, cpu, cuda, or cuda:N with a device number")
-        return value
-
-    @field_validator("model")
-    @classmethod
-    def _readable_models(cls, value: str) -> str:
-        parse_models(value)
         return value
 
     @field_validator("api_keys")
@@ -153,24 +161,6 @@ class Settings(BaseSettings):
     def _some_file(cls, value: object) -> object:
         if value == "":
             raise ValueError("it does not name a file; unset it to serve without keys")
-        return value
-
-    @field_validator("protocols")
-    @classmethod
-    def _known_protocols(cls, value: str) -> str:
-        parse_protocols(value)
-        return value
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _readable_origins(cls, value: str | None) -> str | None:
-        parse_origins(value)
-        return value
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _readable_proxies(cls, value: str | None) -> str | None:
-        parse_proxies(value)
         return value
 
     @property
@@ -204,16 +194,21 @@ class Settings(BaseSettings):
         return parse_models(self.model)
 
 
+VARIABLES = {f"{PREFIX}{name.upper()}": name for name in Settings.model_fields}
+"""The settings by their environment variables."""
+
+
 def read_settings(arguments: Sequence[str] = ()) -> Settings:
     """Read the environment and the command line, which takes precedence; raises SettingsError."""
+    given = parse_flags(arguments, Settings.model_fields, PREFIX)
+    called = {name: flag(name) if name in given else variable for variable, name in VARIABLES.items()}
     try:
-        return Settings(**parse_flags(arguments, Settings.model_fields, PREFIX))  # type: ignore[arg-type]
+        return Settings(**given)  # type: ignore[arg-type]
     except ValidationError as error:
-        sentences = [refusal(each, Settings.model_fields, PREFIX) for each in error.errors()]
+        sentences = [refusal(each, Settings.model_fields, called) for each in error.errors()]
         raise SettingsError(" ".join(sentences)) from error
 
 
 def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
     """List environment variables with our prefix that are not settings, usually typos."""
-    known = {PREFIX + name.upper() for name in Settings.model_fields}
-    return sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+    return sorted(name for name in environment if name.startswith(PREFIX) and name not in VARIABLES)

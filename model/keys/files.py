@@ -6,7 +6,7 @@ from pathlib import Path
 from model.errors import CheckpointError
 from model.files import present, read_json
 from model.keys.config import CONFIG
-from model.keys.key import Table, unknown_keys
+from model.keys.key import Judged, Table, judge_keys
 from model.keys.sentences import ARTIFACT, GENERAL, MODULE, MODULES, SENTENCE
 from model.keys.tokenizer import SPECIAL_TOKENS, TOKENIZER, TOKENIZER_CONFIG
 
@@ -63,11 +63,21 @@ def check_keys(
             f"{transformer / ADAPTERS} describes adapters of peft, which are not read: merge them into the "
             "weights (`merge_and_unload`), save the model again, and remove the file."
         )
-    return [
-        f"{name} ({file})"
-        for file, table in _files(folder, transformer, modules, config=config)
-        for name in _unknown(file, table)
-    ]
+    unknown = []
+    for file, keys in judge_files(folder, transformer, modules, config=config):
+        for key in keys:
+            if key.verdict == "refused":
+                raise CheckpointError(f"{file}: {key.name} {key.told}.")
+        unknown += [f"{key.name} ({file})" for key in keys if key.verdict == "unknown"]
+    return unknown
+
+
+def judge_files(
+    folder: Path, transformer: Path, modules: Sequence[tuple[str, Path]], *, config: bool
+) -> Iterator[tuple[Path, list[Judged]]]:
+    """Say what is made of each key of a folder's files; the arguments are those of `check_keys`."""
+    for file, table in _files(folder, transformer, modules, config=config):
+        yield file, _judge(file, table)
 
 
 def _files(
@@ -86,13 +96,13 @@ def _files(
         yield folder / "artifact.metadata", ARTIFACT
 
 
-def _unknown(file: Path, table: Table) -> list[str]:
-    if file.name != "modules.json":
-        content = read_json(file, optional=True)
-        unknown = unknown_keys(file, content, table)
-        for name in _TOKENIZER_ARGUMENTS if table is SENTENCE else ():
-            given = {key: value for key, value in (content.get(name) or {}).items() if key not in LOADING}
-            unknown += [f"{name}.{key}" for key in unknown_keys(file, given, TOKENIZER_CONFIG)]
-        return unknown
-    entries = read_json(file, kind=list)
-    return sorted({name for entry in entries for name in unknown_keys(file, entry, table)})
+def _judge(file: Path, table: Table) -> list[Judged]:
+    if file.name == "modules.json":
+        entries = read_json(file, kind=list)
+        return list(dict.fromkeys(key for entry in entries for key in judge_keys(entry, table)))
+    content = read_json(file, optional=True)
+    keys = judge_keys(content, table)
+    for name in _TOKENIZER_ARGUMENTS if table is SENTENCE else ():
+        given = {key: value for key, value in (content.get(name) or {}).items() if key not in LOADING}
+        keys += [key._replace(name=f"{name}.{key.name}") for key in judge_keys(given, TOKENIZER_CONFIG)]
+    return keys

@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from model.errors import CheckpointError
 from model.files import shown
 
 Verdict = Literal["used", "harmless", "refused"]
@@ -45,16 +43,27 @@ def refused(because: str, instead: str, *names: str, served: tuple[object, ...] 
     return dict.fromkeys(names, Key("refused", because, served, instead))
 
 
-def unknown_keys(file: Path, content: Mapping[str, Any], table: Table) -> list[str]:
-    """Return the keys of a file that its table does not have; raises CheckpointError for refused values."""
-    unknown = []
-    for name, value in content.items():
-        key = find_key(name, table)
-        if key is None:
-            unknown.append(name)
-        elif key.verdict == "refused" and not _is_one_of(value, key.served):
-            raise CheckpointError(f"{file}: {name} is {shown(value)}; {key.told}: {key.instead}.")
-    return unknown
+class Judged(NamedTuple):
+    """What is made of a key of some file; a refused key with a value that is served is harmless."""
+
+    name: str
+    verdict: Verdict | Literal["unknown"]
+    told: str
+
+
+def judge_keys(content: Mapping[str, Any], table: Table) -> list[Judged]:
+    """Say what is made of each key of a file."""
+    return [_judge(name, value, find_key(name, table)) for name, value in content.items()]
+
+
+def _judge(name: str, value: object, key: Key | None) -> Judged:
+    if key is None:
+        return Judged(name, "unknown", "nothing reads it")
+    if key.verdict != "refused":
+        return Judged(name, key.verdict, key.told)
+    if _is_one_of(value, key.served):
+        return Judged(name, "harmless", "it has the value that is served")
+    return Judged(name, "refused", f"is {shown(value)}; {key.told}: {key.instead}")
 
 
 def find_key(name: str, table: Table) -> Key | None:

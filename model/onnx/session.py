@@ -200,7 +200,7 @@ def _open(path: Path, options: ort.SessionOptions, processor: Processor) -> ort.
         session = ort.InferenceSession(
             path,
             options,
-            providers=_providers(processor),
+            providers=[CPU] if processor.provider == CPU else [(CUDA, {"device_id": processor.index}), CPU],
             disabled_optimizers=SLOWER if processor.provider == CPU else None,
         )
     except Exception as error:  # the runtime's errors have no common class
@@ -214,12 +214,6 @@ def _open(path: Path, options: ort.SessionOptions, processor: Processor) -> ort.
             field="device",
         )
     return session
-
-
-def _providers(processor: Processor) -> list[Any]:
-    if processor.provider == CPU:
-        return [CPU]
-    return [(CUDA, {"device_id": processor.index}), CPU]
 
 
 def _reason(error: str) -> str:

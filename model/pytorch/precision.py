@@ -6,6 +6,7 @@ from typing import get_args
 import torch
 
 from model.choices import Dtype
+from model.devices import check_dtype
 from model.encoder.encoder import Encoder
 from model.encoder.linear import StoredParts
 from model.errors import Unsupported
@@ -38,10 +39,11 @@ class Precision:
 
         "auto" is bfloat16 on a CPU whose `native` kernels run it faster, else float32, and 16 bits on CUDA.
         """
+        check_dtype(dtype, device)
         if dtype == _AUTO:
             dtype = _fastest(device, native=native)
         if dtype == _EIGHT_BITS:
-            kernels, between = _find_eight_bits(device, head_size, native=native)
+            kernels, between = _find_eight_bits(head_size, native=native)
             return Precision(dtype, between, kernels)
         if dtype == EXACT:
             return Precision(dtype, torch.float64, native=False)
@@ -51,8 +53,6 @@ class Precision:
                 "of them.",
                 field="dtype",
             )
-        if dtype == "float16" and device == "cpu":
-            raise Unsupported("float16 runs on CUDA; on a CPU choose float32 or bfloat16.", field="dtype")
         return Precision(dtype, _DTYPES[dtype], native=native)
 
     @property
@@ -100,10 +100,10 @@ def _fastest(device: str, *, native: bool) -> str:
     return "bfloat16" if kernels.multiplies_pairs else "float32"
 
 
-def _find_eight_bits(device: str, head_size: int, *, native: bool) -> tuple[Kernels, torch.dtype]:
+def _find_eight_bits(head_size: int, *, native: bool) -> tuple[Kernels, torch.dtype]:
     """Find kernels of eight bits; raises Unsupported where they cannot run."""
-    reason = "it runs on CPUs" if device != "cpu" else "it needs the native kernels, which are off"
-    if device == "cpu" and native:
+    reason = "it needs the native kernels, which are off"
+    if native:
         try:
             return find_int8_kernels(head_size=head_size)
         except NoKernels as error:

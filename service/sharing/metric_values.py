@@ -52,7 +52,7 @@ class Part:
         self.everyones = everyones
         self.lock = threading.Lock()
         """Held by threads of this process while they change a number."""
-        self._own = own
+        self.own = own
         self._numbers = own.cast("d")
         self._used = own.cast("q")
         self._firsts = {series.name: series.first for series in read_series(own)[0]}
@@ -72,7 +72,7 @@ class Part:
         start = _HEAD_BYTES + self._used[0]
         numbers = start + _LENGTHS.size + len(name) + -len(name) % 8
         end = numbers + 8 * count
-        if end > len(self._own):
+        if end > len(self.own):
             if not self._full:
                 self._full = True
                 log.warning(
@@ -81,9 +81,9 @@ class Part:
                 )
             return False
         # Zeros, too: a process that ended here may have left something half written.
-        self._own[start:end] = bytes(end - start)
-        _LENGTHS.pack_into(self._own, start, len(name), count)
-        self._own[start + _LENGTHS.size : start + _LENGTHS.size + len(name)] = name
+        self.own[start:end] = bytes(end - start)
+        _LENGTHS.pack_into(self.own, start, len(name), count)
+        self.own[start + _LENGTHS.size : start + _LENGTHS.size + len(name)] = name
         self._firsts[name] = numbers // 8
         self._used[0] = end - _HEAD_BYTES  # only now is it there for readers
         return True

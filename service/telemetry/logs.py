@@ -56,6 +56,8 @@ def set_up_logs(level: str, form: Literal["text", "json"]) -> None:
     # Libraries are noisy at info: HTTP clients log every request.
     for name in ("uvicorn", "httpx", "huggingface_hub"):
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
+    # Warns of clients' `traceparent` and `tracestate`, and repeats them.
+    logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
 
 
 def write_at_once(logger: logging.Logger, level: int, message: str) -> None:

@@ -1,15 +1,14 @@
 """One Prometheus registry per app; every series is present from the first scrape."""
 
 import os
-from functools import cache
-from typing import Any, TypeVar
+import time
+from typing import Any
 
 from prometheus_client import (
     GC_COLLECTOR,
     PLATFORM_COLLECTOR,
     PROCESS_COLLECTOR,
     CollectorRegistry,
-    disable_created_metrics,
     generate_latest,
 )
 
@@ -20,9 +19,7 @@ from service.sharing.metric_values import MetricValues, Part
 from service.telemetry.exposition import Exposition
 from service.telemetry.processes import Processes
 from service.telemetry.scrapes import Scrapes
-from service.telemetry.series import Over, SharedCounter, SharedGauge, SharedHistogram, SharedMetric
-
-_M = TypeVar("_M", bound=SharedMetric)
+from service.telemetry.series import Kind, Metric, Over
 
 UNMATCHED = "unmatched"
 CLIENT_GONE = 499
@@ -34,9 +31,6 @@ SLOW_READER = "slow-reader"
 FAILURES = ("exception", "not-finite", "out-of-memory", "stuck")
 WORKER_EXITS = ("died", "unresponsive", "hung")
 STAGES = ("tokenize", "queue", "compute", "serialize")
-
-# An unused `_created` series for each counter would double the exposition.
-disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _SECONDS = (
     1e-4,
@@ -75,22 +69,20 @@ class Metrics:
 
     def __init__(self, version: str, endpoints: Endpoints, part: Part | None = None) -> None:
         self.scrapes = Scrapes()
-        self.registry, self._others = CollectorRegistry(), CollectorRegistry()
+        self._process = CollectorRegistry()
         of_one = (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR)
         of_several = (Processes(os.getppid()), PLATFORM_COLLECTOR)
         for collector in of_one if part is None else of_several:
-            self.registry.register(collector)
-            self._others.register(collector)
+            self._process.register(collector)
         self._part = MetricValues().part(0) if part is None else part
-        self._defined: list[SharedMetric] = []
+        self.defined: list[Metric] = []
         self._define_requests()
         self._define_batches()
         self._define_service()
         self._keys: frozenset[str] = frozenset()
         self._inference = endpoints.inference_labels
         self._begin(version, endpoints)
-        self._keep_series()
-        self._exposition = Exposition(self._defined, self._part.everyones)
+        self._exposition = Exposition(self.defined, self._part)
 
     def _define_requests(self) -> None:
         self.requests = self._counter("requests_total", "Requests answered.", "route", "status")
@@ -106,7 +98,8 @@ class Metrics:
         self.inputs = self._counter("inputs_total", "Texts and pairs processed.", "route", "model")
         self.truncated_inputs = self._counter("truncated_inputs_total", "Inputs truncated.", "model")
         self.rejected = self._counter("rejected_total", "Requests refused, timed out or cut off.", "reason")
-        self.in_flight = self._gauge("requests_in_flight", "Inference requests in flight.", over="sum")
+        in_flight = self._gauge("requests_in_flight", "Inference requests in flight.", over="sum")
+        self.in_flight = in_flight.labels()
         self.response_bytes = self._counter(
             "response_bytes_total", "Response body bytes as sent.", "route", "format"
         )
@@ -116,7 +109,7 @@ class Metrics:
         )
         self.lost = self._counter(
             "lost_requests_total", "Inference requests whose worker process ended before it answered."
-        )
+        ).labels()
         self.worker_exits = self._counter(
             "worker_exits_total", "Worker processes that ended and were replaced.", "reason"
         )
@@ -140,33 +133,22 @@ class Metrics:
             "model_info", "The served models.", "model", "family", "backend", "device", "dtype", "kernels"
         )
         self.build_info = self._gauge("build_info", "The running version.", "version")
-        self.ready = self._gauge(
-            "ready", "Whether every model is loaded and its worker alive.", over="mostrecent"
-        )
+        ready = self._gauge("ready", "Whether every model is loaded and its worker alive.", over="own")
+        self.ready = ready.labels()
 
-    def _keep_series(self) -> None:
-        """Look up the series that every request changes only once: the library takes longer to find them."""
-        self._of_request, self._duration = cache(self.requests.labels), cache(self.request_duration.labels)
-        self._stage, self._inputs = cache(self.stage_duration.labels), cache(self.inputs.labels)
-        self._truncated, self._sent = cache(self.truncated_inputs.labels), cache(self.response_bytes.labels)
-        self._queued, self._queued_tokens = cache(self.queue_inputs.labels), cache(self.queue_tokens.labels)
-        self._batches, self._run_tokens = cache(self.batches.labels), cache(self.input_tokens.labels)
-        self._sizes, self._token_sizes = cache(self.batch_inputs.labels), cache(self.batch_tokens.labels)
-        self._padding, self._rejected = cache(self.padding_tokens.labels), cache(self.rejected.labels)
+    def _counter(self, name: str, about: str, *labels: str) -> Metric:
+        return self._define("counter", name, about, labels)
 
-    def _counter(self, name: str, about: str, *labels: str) -> SharedCounter:
-        return self._define(SharedCounter, name, about, labels)
-
-    def _gauge(self, name: str, about: str, *labels: str, over: Over = "max") -> SharedGauge:
+    def _gauge(self, name: str, about: str, *labels: str, over: Over = "max") -> Metric:
         """Create a gauge; `over` says how the values of several processes become one."""
-        return self._define(SharedGauge, name, about, labels, over=over)
+        return self._define("gauge", name, about, labels, over=over)
 
-    def _histogram(self, name: str, about: str, buckets: tuple[float, ...], *labels: str) -> SharedHistogram:
-        return self._define(SharedHistogram, name, about, labels, buckets=buckets)
+    def _histogram(self, name: str, about: str, bounds: tuple[float, ...], *labels: str) -> Metric:
+        return self._define("histogram", name, about, labels, bounds=bounds)
 
-    def _define(self, kind: type[_M], name: str, about: str, labels: tuple[str, ...], **options: Any) -> _M:
-        metric = kind(f"headlight_{name}", about, labels, registry=self.registry, part=self._part, **options)
-        self._defined.append(metric)
+    def _define(self, kind: Kind, name: str, about: str, labels: tuple[str, ...], **options: Any) -> Metric:
+        metric = Metric(self._part, kind, f"headlight_{name}", about, labels, **options)
+        self.defined.append(metric)
         return metric
 
     def _begin(self, version: str, endpoints: Endpoints) -> None:
@@ -188,7 +170,6 @@ class Metrics:
             self.rejected.labels(reason)
         for reason in WORKER_EXITS:
             self.worker_exits.labels(reason)
-        self.in_flight.set(0)
 
     def add_model(self, name: str, info: ModelInfo) -> None:
         """Create the series of a model."""
@@ -208,13 +189,13 @@ class Metrics:
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
-        self._of_request(route, str(status)).inc()
-        self._duration(route).observe(seconds)
+        self.requests.labels(route, str(status)).inc()
+        self.request_duration.labels(route).observe(seconds)
 
     def reject(self, kind: str) -> None:
         """Count a problem if it means that a request was refused or timed out."""
         if kind in REJECTIONS:
-            self._rejected(kind).inc()
+            self.rejected.labels(kind).inc()
 
     def keys(self, names: frozenset[str]) -> None:
         """Expose series of exactly these keys, and no longer those of revoked ones."""
@@ -226,16 +207,16 @@ class Metrics:
     def key_used(self, name: str) -> None:
         """Count a request authorized by this key."""
         self.key_requests.labels(name).inc()
-        self.key_last_used.labels(name).set_to_current_time()
+        self.key_last_used.labels(name).set(time.time())
 
     def stage(self, stage: str, model: str, seconds: float) -> None:
         """Record the time of one stage of one request."""
-        self._stage(stage, model).observe(seconds)
+        self.stage_duration.labels(stage, model).observe(seconds)
 
     def queue(self, model: str, *, inputs: int, tokens: int) -> None:
         """Set the current length of a queue."""
-        self._queued(model).set(inputs)
-        self._queued_tokens(model).set(tokens)
+        self.queue_inputs.labels(model).set(inputs)
+        self.queue_tokens.labels(model).set(tokens)
 
     def limits(self, model: str, *, queue_tokens: int, batch_tokens: int) -> None:
         """Set the limits of the queue and of a batch, so that dashboards can show how full they are."""
@@ -244,11 +225,11 @@ class Metrics:
 
     def batch(self, model: str, *, inputs: int, tokens: int, padding: int) -> None:
         """Count a batch."""
-        self._batches(model).inc()
-        self._run_tokens(model).inc(tokens)
-        self._sizes(model).observe(inputs)
-        self._token_sizes(model).observe(tokens)
-        self._padding(model).inc(padding)
+        self.batches.labels(model).inc()
+        self.input_tokens.labels(model).inc(tokens)
+        self.batch_inputs.labels(model).observe(inputs)
+        self.batch_tokens.labels(model).observe(tokens)
+        self.padding_tokens.labels(model).inc(padding)
 
     def inference_failure(self, model: str, reason: str) -> None:
         """Count an input whose computation failed, or a batch that ran out of memory or hung."""
@@ -256,14 +237,14 @@ class Metrics:
 
     def answered(self, route: str, model: str, *, inputs: int, truncated: int) -> None:
         """Count the inputs of a complete response."""
-        self._inputs(route, model).inc(inputs)
+        self.inputs.labels(route, model).inc(inputs)
         if truncated:
-            self._truncated(model).inc(truncated)
+            self.truncated_inputs.labels(model).inc(truncated)
 
     def sent(self, route: str, format_name: str, size: int) -> None:
         """Count the bytes sent."""
-        self._sent(route, format_name).inc(size)
+        self.response_bytes.labels(route, format_name).inc(size)
 
     def exposition(self) -> bytes:
         """Write everything in the Prometheus text format. Calls must not overlap."""
-        return self._exposition.write(self._keys).encode() + generate_latest(self._others)
+        return self._exposition.write(self._keys).encode() + generate_latest(self._process)

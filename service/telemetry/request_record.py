@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from service.telemetry.trace_context import TraceParent
+from opentelemetry.trace import SpanContext, format_span_id, format_trace_id
 
 
 class Stages(dict[str, float]):
@@ -27,7 +27,7 @@ class RequestRecord:
     request_id: str
     peer: str
     forwarded_for: str | None = None
-    parent: TraceParent | None = None
+    parent: SpanContext | None = None
     key: str | None = None
     model: str | None = None
     inputs: int | None = None
@@ -40,7 +40,8 @@ class RequestRecord:
 
     def __post_init__(self) -> None:
         if self.parent is not None:
-            self.trace_id, self.span_id = self.parent.trace_id, self.parent.span_id
+            self.trace_id = format_trace_id(self.parent.trace_id)
+            self.span_id = format_span_id(self.parent.span_id)
 
 
 class Ended(NamedTuple):

@@ -1,141 +1,99 @@
-"""prometheus_client's metrics, with their values where all processes of a service see them.
+"""Metrics whose values all processes of the service see, in the text format of Prometheus.
 
-The library's own way to share them, files that each scrape reads from the beginning, takes over a hundred
+prometheus_client's own way to share them, files that each scrape reads from the beginning, takes a hundred
 times as long (`benchmarks/stress/scrapes.py`), and a process is killed when their file system is full.
 """
 
 import threading
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Literal
 
 import orjson
-from prometheus_client import Counter, Gauge, Histogram
-from prometheus_client.metrics import MetricWrapperBase
-from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 from service.sharing.metric_values import Part
 
-Over = Literal["max", "min", "sum", "mostrecent"]
-"""How the values of several processes become one."""
+Kind = Literal["counter", "gauge", "histogram"]
+Over = Literal["sum", "max", "min", "own"]
+"""How the values of several processes become one; "own" is that of the process that answers the scrape."""
 
-write_number: Callable[[float], str] = floatToGoString
-"""Writes a number as the text format does."""
+_number: Callable[[float], str] = floatToGoString  # the library has no types
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
-class Value:
-    """A number of a series, with the methods that the library's metrics call."""
+class Series:
+    """The numbers of one series, in the part of this process."""
 
-    __slots__ = ("_at", "_lock", "_numbers")
+    __slots__ = ("_bounds", "_lock", "_numbers")
 
-    def __init__(self, lock: threading.Lock, numbers: "memoryview[float]", at: int) -> None:
-        self._lock, self._numbers, self._at = lock, numbers, at
+    def __init__(
+        self, numbers: "memoryview[float]", lock: threading.Lock, bounds: Sequence[float] = ()
+    ) -> None:
+        self._numbers, self._lock, self._bounds = numbers, lock, bounds
 
-    def inc(self, amount: float) -> None:
-        """Add an amount."""
+    def inc(self, amount: float = 1.0) -> None:
+        """Add to a counter."""
         with self._lock:
-            self._numbers[self._at] += amount
+            self._numbers[0] += amount
 
-    def set(self, value: float, timestamp: float | None = None) -> None:
-        """Set the number, and, with `mostrecent`, the next one to the time."""
+    def set(self, value: float) -> None:
+        """Set a gauge."""
+        self._numbers[0] = value
+
+    def observe(self, value: float) -> None:
+        """Add an observation to a histogram."""
         with self._lock:
-            self._numbers[self._at] = value
-            if timestamp is not None:
-                self._numbers[self._at + 1] = timestamp
-
-    def get(self) -> float:
-        """Return the number."""
-        return self._numbers[self._at]
-
-    def get_exemplar(self) -> None:
-        """Return None: there are no exemplars."""
+            self._numbers[bisect_left(self._bounds, value)] += 1
+            self._numbers[-1] += value
 
 
-class SharedMetric(MetricWrapperBase):
-    """What the metrics below have in common. Those with labels are also the parents of their series."""
+class Metric:
+    """A counter, a gauge, or a histogram with the upper `bounds` of its buckets, but the infinite one."""
 
-    over: Over = "sum"
+    def __init__(
+        self,
+        part: Part,
+        kind: Kind,
+        name: str,
+        about: str,
+        label_names: Sequence[str],
+        *,
+        over: Over = "sum",
+        bounds: Sequence[float] = (),
+    ) -> None:
+        self.name, self.over, self.label_names = name, over, label_names
+        self.header = f"# HELP {name} {about}\n# TYPE {name} {kind}\n"
+        self._part, self._bounds = part, bounds
+        self._count = len(bounds) + 2 if bounds else 1
+        self.labels = cache(self._series)
+        """Finds the series of these values of the labels, or adds it with zeros."""
 
-    def __init__(self, *args: Any, part: Part, **kwargs: Any) -> None:
-        self._part = part
-        super().__init__(*args, **kwargs)
-        self._kwargs["part"] = part  # the library creates the series of labels with these
+    def _series(self, *values: str) -> Series:
+        numbers, first = self._part.numbers(orjson.dumps([self.name, *values]), self._count)
+        return Series(numbers[first : first + self._count], self._part.lock, self._bounds)
 
-    @property
-    def full_name(self) -> str:
-        """The metric's name, of counters without `_total`."""
-        return self._name
+    def numbers(self, part: memoryview, first: int) -> "memoryview[float]":
+        """Return the numbers of a series in the part of any process."""
+        return part.cast("d")[first : first + self._count]
 
-    @property
-    def label_names(self) -> Sequence[str]:
-        """The names of its labels."""
-        return self._labelnames
-
-    @abstractmethod
-    def offsets(self) -> Sequence[int]:
-        """Return the index of the sample that each stored number belongs to; a time belongs to none."""
-
-    @abstractmethod
-    def samples(self, labels: dict[str, str]) -> list[Sample]:
-        """Return the samples of a series, with zeros."""
-
-    def _values(self, count: int) -> list[Value]:
-        name = orjson.dumps([self._name, *self._labelvalues])
-        numbers, first = self._part.numbers(name, count)
-        return [Value(self._part.lock, numbers, first + i) for i in range(count)]
-
-
-class SharedCounter(SharedMetric, Counter):
-    """A counter; a series has one number."""
-
-    def offsets(self) -> Sequence[int]:
-        """Return 0: a series has one sample."""
-        return (0,)
-
-    def samples(self, labels: dict[str, str]) -> list[Sample]:
-        """Return the only sample."""
-        return [Sample(f"{self._name}_total", labels, 0.0)]
-
-    def _metric_init(self) -> None:
-        (self._value,) = self._values(1)
-
-
-class SharedGauge(SharedMetric, Gauge):
-    """A gauge; a series has its value and, for `mostrecent`, the time when it was set."""
-
-    def __init__(self, *args: Any, over: Over = "max", **kwargs: Any) -> None:
-        self.over = over
-        super().__init__(*args, multiprocess_mode=over, **kwargs)
-        self._kwargs["over"] = self._kwargs.pop("multiprocess_mode")
-
-    def offsets(self) -> Sequence[int]:
-        """Return 0: a series has one sample."""
-        return (0,)
-
-    def samples(self, labels: dict[str, str]) -> list[Sample]:
-        """Return the only sample."""
-        return [Sample(self._name, labels, 0.0)]
-
-    def _metric_init(self) -> None:
-        self._value, _ = self._values(2)
-
-
-class SharedHistogram(SharedMetric, Histogram):
-    """A histogram; a series has how many observations fell into each bucket, and their sum."""
-
-    def offsets(self) -> Sequence[int]:
-        """Return those of the buckets and of the sum; the count, which is between them, is not stored."""
-        buckets = len(self._upper_bounds)
-        return (*range(buckets), buckets + 1)
-
-    def samples(self, labels: dict[str, str]) -> list[Sample]:
-        """Return the buckets, the count of all and the sum."""
-        buckets = [
-            Sample(f"{self._name}_bucket", {**labels, "le": write_number(bound)}, 0.0)
-            for bound in self._upper_bounds
+    def write(self, values: Sequence[str], numbers: Sequence[float]) -> str:
+        """Write the samples of a series, of a histogram the buckets, the count and the sum."""
+        labels = dict(zip(self.label_names, values, strict=True))
+        if not self._bounds:
+            return _line(self.name, labels, numbers[0])
+        *counts, total = numbers
+        below = list(accumulate(counts))
+        lines = [
+            _line(f"{self.name}_bucket", {**labels, "le": _number(bound)}, count)
+            for bound, count in zip((*self._bounds, float("inf")), below, strict=True)
         ]
-        return [*buckets, *(Sample(f"{self._name}_{part}", labels, 0.0) for part in ("count", "sum"))]
+        lines += [_line(f"{self.name}_count", labels, below[-1]), _line(f"{self.name}_sum", labels, total)]
+        return "".join(lines)
 
-    def _metric_init(self) -> None:
-        *self._buckets, self._sum = self._values(len(self._upper_bounds) + 1)
+
+def _line(name: str, labels: Mapping[str, str], value: float) -> str:
+    listed = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in sorted(labels.items()))
+    return f"{name}{{{listed}}} {_number(value)}\n" if listed else f"{name} {_number(value)}\n"

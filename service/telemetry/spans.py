@@ -11,12 +11,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import (
     NonRecordingSpan,
     Span,
-    SpanContext,
     SpanKind,
     Status,
     StatusCode,
-    TraceFlags,
-    TraceState,
     format_span_id,
     format_trace_id,
     set_span_in_context,
@@ -24,13 +21,12 @@ from opentelemetry.trace import (
 from opentelemetry.util.types import AttributeValue
 
 from service.telemetry.request_record import RequestRecord
-from service.telemetry.trace_context import TraceParent
 
 log = logging.getLogger(__name__)
 
 _QUIET_S = 60.0
 _MAX_CHARACTERS = 300
-_LIBRARY, _OF_CLIENTS = "opentelemetry", "opentelemetry.trace"
+_LIBRARY = "opentelemetry"
 
 
 class OtlpTraces:
@@ -57,7 +53,7 @@ class OtlpTraces:
         now, to_wall_clock = time.perf_counter(), time.time_ns() - _nanoseconds(time.perf_counter())
         span = self._tracer.start_span(
             f"{method} {route}",
-            context=None if request.parent is None else set_span_in_context(_remote(request.parent)),
+            context=None if request.parent is None else set_span_in_context(NonRecordingSpan(request.parent)),
             kind=SpanKind.SERVER,
             attributes=_attributes(request, method, route, status),
             start_time=_nanoseconds(now - seconds) + to_wall_clock,
@@ -97,9 +93,9 @@ class _RateLimited(logging.Handler):
     _quiet_until = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log the first warning of a minute; skip those about `tracestate`, which echo client input."""
+        """Log the first warning of a minute."""
         now = time.monotonic()
-        if now >= self._quiet_until and not record.name.startswith(_OF_CLIENTS):
+        if now >= self._quiet_until:
             self._quiet_until = now + _QUIET_S
             message = " ".join(record.getMessage().split())[:_MAX_CHARACTERS]
             log.warning("traces may be lost (logged at most once a minute): %s", message)
@@ -111,19 +107,6 @@ def _resource(version: str) -> Resource:
     if str(resource.attributes["service.name"]).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": "headlight"}))
     return resource
-
-
-def _remote(parent: TraceParent) -> Span:
-    """Make a span that represents the client's."""
-    return NonRecordingSpan(
-        SpanContext(
-            int(parent.trace_id, 16),
-            int(parent.span_id, 16),
-            is_remote=True,
-            trace_flags=TraceFlags(TraceFlags.SAMPLED if parent.sampled else TraceFlags.DEFAULT),
-            trace_state=TraceState.from_header([parent.state]) if parent.state else None,
-        )
-    )
 
 
 def _attributes(request: RequestRecord, method: str, route: str, status: int) -> dict[str, AttributeValue]:

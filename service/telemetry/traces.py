@@ -3,10 +3,12 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from service.settings import Settings
-from service.telemetry.request_record import RequestRecord
+
+if TYPE_CHECKING:
+    from service.telemetry.spans import OtlpTraces
 
 log = logging.getLogger(__name__)
 
@@ -19,19 +21,9 @@ class TracesError(Exception):
     """Traces cannot be exported as configured; the message says why and what to change."""
 
 
-class Traces(Protocol):
-    """Exports the traces of requests."""
-
-    def record(self, request: RequestRecord, method: str, route: str, status: int, seconds: float) -> None:
-        """Create the spans of a request that ended after `seconds`; sets the ids in its record."""
-
-    def close(self, seconds: float) -> None:
-        """Export the queued spans within `seconds`."""
-
-
 def open_traces(
     settings: Settings, version: str, environment: Mapping[str, str] = os.environ
-) -> Traces | None:
+) -> "OtlpTraces | None":
     """Start exporting traces, with this service version, if enabled; raises TracesError."""
     if settings.traces == "off":
         return None

@@ -11,10 +11,12 @@ import pytest
 from model.lanes import count_cores
 from service.setting_help import default
 from service.settings import PREFIX, Settings
+from service.workers.count_processes import count_processes
 from tests.contract.test_operations import VERSION
+from tests.references.checkpoints import write_bert
 from tests.support.serving import Service, answered, free_port, run_command, serve
 
-SENTENCE = re.compile(r"headlight: \S.*\.\n?", re.DOTALL)
+SENTENCE = re.compile(r"headlight: \S.*[.?]\n?", re.DOTALL)
 
 
 def test_the_version() -> None:
@@ -33,9 +35,34 @@ def test_the_help_names_every_flag() -> None:
         assert field.description is not None
         assert " ".join(field.description.split())[:20] in words
         assert f"[{PREFIX}{name.upper()}; default: {default(name, field)}]" in words
-    for named in ("headlight export MODEL OUT_DIR", "--version", "2097152, 2 MiB", "{true,false}", "SECONDS"):
+    for named in ("headlight export MODEL OUT_DIR", "--version", "2097152, 2 MiB", "{on,off}", "SECONDS"):
         assert named in out
     assert not re.search(r"\b(None|null|False|SecretStr|Path|str|int|float|bool)\b", out)
+
+
+def test_help_is_a_command_too() -> None:
+    """`headlight help` prints the same as --help."""
+    assert run_command("help") == run_command("--help")
+
+
+def test_the_help_is_true_of_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are counted alike for them, and their precision is their own."""
+    monkeypatch.delenv("HEADLIGHT_PROCESSES", raising=False)
+    assert count_processes(Settings(backend="onnx")) == count_processes(Settings(backend="torch"))
+    fields = Settings.model_fields
+    assert "PyTorch" not in str(fields["processes"].description)
+    assert "auto: a graph's own; of a checkpoint bfloat16" in str(fields["dtype"].description)
+
+
+@pytest.mark.parametrize("words", [[], ["serve"]])
+def test_models_may_be_named_without_a_flag(tmp_path: Path, words: list[str]) -> None:
+    """One or several, the first of which is the default; a folder may be called like a command."""
+    folder = tmp_path / "export"
+    write_bert(folder)
+    with serve(*words, f"{tmp_path}/./export", "--max-inputs", "3", f"second={folder}") as service:
+        info = answered(service.http.get("/info"))
+    assert [model["name"] for model in info["models"]] == ["export", "second"]
+    assert info["limits"]["max_inputs"] == 3
 
 
 @pytest.mark.parametrize(
@@ -44,9 +71,18 @@ def test_the_help_names_every_flag() -> None:
         ({"port": "http"}, [], ["HEADLIGHT_PORT", "'http'"]),
         ({"max_inputs": "0"}, [], ["HEADLIGHT_MAX_INPUTS", "'0'", "at least 1"]),
         ({"dtype": "float8"}, [], ["HEADLIGHT_DTYPE", "'float8'", "'bfloat16'"]),
-        ({}, ["--device", "tpu"], ["HEADLIGHT_DEVICE", "'tpu'"]),
-        ({}, ["--model", "a=x,a=y"], ["HEADLIGHT_MODEL", "name=source"]),
-        ({"max_inputs": "9"}, ["--max-inputs", "-3"], ["HEADLIGHT_MAX_INPUTS", "'-3'"]),
+        ({}, ["--device", "tpu"], ["--device", "'tpu'"]),
+        ({}, ["--model", "a=x,a=y"], ["--model", "name=source"]),
+        ({}, ["serve", "a=x", "a=y"], ["--model", "name=source"]),
+        ({"max_inputs": "9"}, ["--max-inputs", "-3"], ["--max-inputs", "'-3'"]),
+        ({}, ["--port", "99999"], ["--port is '99999'", "at most 65535"]),
+        ({}, ["--prot", "1"], ["--prot is not a flag: did you mean --port?"]),
+        ({}, ["--prot=1"], ["--prot is not a flag: did you mean --port?"]),
+        ({}, ["serve", "--prot", "1"], ["--prot is not a flag: did you mean --port?"]),
+        ({}, ["--zzz"], ["--zzz is not a flag; `headlight help` lists all flags."]),
+        ({}, ["exprot", "a", "b"], ["exprot is neither a command nor a folder", "`headlight export`"]),
+        ({}, ["help", "chekc"], ["chekc is not a command: did you mean check?"]),
+        ({}, ["a", "--model", "b"], ["a stands for --model, which is given too: remove one of them"]),
     ],
 )
 def test_an_impossible_setting_ends_the_start_with_a_sentence(
@@ -118,7 +154,8 @@ def test_a_flag_wins_over_its_variable_and_slips_are_told() -> None:
     with serve("--max-inputs", "3", afresh=True, **settings) as service:
         limits = answered(service.http.get("/info"))["limits"]
         assert limits["max_inputs"] == 3
-        assert "HEADLIGHT_MAX_INPUT " in service.log
+        assert "HEADLIGHT_MAX_INPUT is not a headlight setting" in service.log
+        assert "did you mean HEADLIGHT_MAX_INPUTS?" in service.log
         assert f"HEADLIGHT_THREADS is {count_cores() + 1}, but only {count_cores()} cores" in service.log
         assert service.http.post("/encode", json={"inputs": ["a"] * 4}).status_code == 413
 

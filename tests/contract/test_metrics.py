@@ -12,7 +12,17 @@ import pytest
 from service.protocols.endpoints import ENDPOINTS
 from service.telemetry.metrics import Metrics
 from tests.service.test_encode_plan import INFO
-from tests.support.serving import LONG, ROUTES, Json, Service, answered, parse_metrics, post, serve
+from tests.support.serving import (
+    LONG,
+    ROUTES,
+    Json,
+    Service,
+    answered,
+    operations_labels,
+    parse_metrics,
+    post,
+    serve,
+)
 
 MODEL = 'model="all-MiniLM-L6-v2"'
 
@@ -248,13 +258,13 @@ def test_unknown_paths_are_one_series(quiet: Service) -> None:
 def test_operations_routes_are_counted(quiet: Service) -> None:
     """Each by its own name, the page's parts with the page."""
     before = quiet.metrics()
-    for route in ENDPOINTS.operations_labels:
+    for route in operations_labels(ENDPOINTS):
         post = ENDPOINTS.methods(route) == ("POST",)
         body = {"model": "all-MiniLM-L6-v2"} if route.startswith("/api/") else None
         quiet.http.request("POST" if post else "GET", route, json=body if post else None)
     quiet.http.get("/docs/swagger-ui.css")
     after = quiet.metrics()
-    for route in ENDPOINTS.operations_labels:
+    for route in operations_labels(ENDPOINTS):
         status = {"/": 307, "/api/generate": 400, "/api/chat": 400}.get(route, 200)
         name = f'headlight_requests_total{{route="{route}",status="{status}"}}'
         assert after[name] > before[name]

@@ -17,7 +17,7 @@ from service.protocols.endpoints import ENDPOINTS
 from service.settings import PREFIX, Settings
 from service.telemetry.metrics import Metrics
 from tests.deploy.kustomize import Manifest, build, find, normal, read
-from tests.support.serving import ROOT
+from tests.support.serving import ROOT, operations_labels
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 OVERLAYS = ["base", "overlays/production", "overlays/gpu", "overlays/own-model"]
@@ -148,7 +148,7 @@ def test_the_ports_are_those_of_the_service(overlay: str) -> None:
         assert allowed["port"] == port["name"]
         (endpoint,) = find(manifests, "ServiceMonitor")["spec"]["endpoints"]
         assert endpoint["port"] == find(manifests, "Service")["spec"]["ports"][0]["name"]
-        assert endpoint["path"] in ENDPOINTS.operations_labels
+        assert endpoint["path"] in operations_labels(ENDPOINTS)
         assert endpoint.keys() <= {"port", "path", "interval", "scrapeTimeout"}
 
 
@@ -160,7 +160,7 @@ def test_the_probes_ask_what_the_service_answers(overlay: str) -> None:
         name: described[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")
     }
     assert paths == {"startup": "/readyz", "readiness": "/readyz", "liveness": "/livez"}
-    assert set(paths.values()) <= set(ENDPOINTS.operations_labels)
+    assert set(paths.values()) <= operations_labels(ENDPOINTS)
 
 
 @every_overlay
@@ -228,7 +228,7 @@ def test_the_autoscaler_scales_the_deployment_by_metrics_that_exist(overlay: str
 
 def test_the_adapter_offers_metrics_of_ours() -> None:
     """Each series that the adapter looks for is exposed by the service, and keeps its name."""
-    exposed = {metric.name for metric in Metrics("0", ENDPOINTS).registry.collect()}
+    exposed = {metric.name for metric in Metrics("0", ENDPOINTS).defined}
     for rule in read(FOLDER / "prometheus-adapter.yaml")["rules"]["custom"]:
         series = rule["seriesQuery"].partition("{")[0]
         assert series in exposed

@@ -16,7 +16,7 @@ from service.settings import Settings
 from tests.deploy.gateway_schemas import SCHEMAS
 from tests.deploy.kustomize import Manifest, build, find
 from tests.references.checkpoints import SUITED, write_bert
-from tests.support.serving import ROOT
+from tests.support.serving import ROOT, operations_labels
 
 MANIFESTS = build(ROOT / "deploy" / "kubernetes" / "overlays" / "own-model")
 POD = find(MANIFESTS, "Deployment")["spec"]["template"]["spec"]
@@ -153,7 +153,7 @@ def test_a_second_try_has_its_time_and_goes_once() -> None:
     assert policy["retry"]["numRetries"] == 1
     assert {"reset", "connect-failure", "retriable-status-codes"} <= {*policy["retry"]["retryOn"]["triggers"]}
     assert policy["retry"]["retryOn"]["httpStatusCodes"] == [429, 503]
-    assert policy["healthCheck"]["active"]["http"]["path"] in ENDPOINTS.operations_labels
+    assert policy["healthCheck"]["active"]["http"]["path"] in operations_labels(ENDPOINTS)
 
 
 def test_the_overlay_says_where_both_images_are() -> None:

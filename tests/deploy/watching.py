@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from service.protocols.endpoints import ENDPOINTS
 from service.telemetry.metrics import FAILURES, Metrics
@@ -97,7 +98,8 @@ def exposed_names() -> frozenset[str]:
     metrics.limits("a", queue_tokens=1, batch_tokens=1)
     metrics.inference_failure("a", FAILURES[0])
     metrics.keys(frozenset({"04e08273"}))
-    return frozenset(s.name for m in metrics.registry.collect() for s in m.samples) | _PROMETHEUS_OWN
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    return frozenset(sample.name for family in families for sample in family.samples) | _PROMETHEUS_OWN
 
 
 def unknown_names(expressions: Iterator[Expression]) -> list[tuple[str, str]]:

@@ -28,6 +28,7 @@ from model.checkpoints.layout import Layout, read_layout
 from model.errors import CheckpointError
 from model.onnx.file import GRAPH, MANIFEST
 from model.tokenization.tokenizer import TextTokenizer
+from service.setting_values import parse_models
 from tests.model.test_heads import take_vocabulary_apart
 from tests.references.checkpoints import write_bert
 
@@ -139,6 +140,13 @@ def test_the_folder_has_all_that_the_model_s_has_but_the_transformer_s_weights(r
     left_out = {"0_Transformer/model.safetensors", "training_data.json"}
     assert set(written) == {GRAPH, WEIGHTS, MANIFEST} | (set(source) - left_out)
     assert all(written[name] == source[name] for name in set(source) - left_out)
+
+
+def test_the_folder_is_served_under_the_name_of_the_model(run: Run) -> None:
+    """Whatever it is called itself, unless another name is given."""
+    assert run.folder.name != "small"
+    assert list(parse_models(str(run.folder))) == ["small"]
+    assert list(parse_models(f"own={run.folder}")) == ["own"]
 
 
 def test_the_manifest_says_what_was_made_of_what(run: Run) -> None:

@@ -55,6 +55,15 @@ def test_modules_that_need_no_pytorch_import_none(module: str) -> None:
     assert run_python(f"import sys, {module}; print({loaded})") == "[]"
 
 
+@pytest.mark.parametrize("module", ["export.check.__main__", "export.bench.__main__"])
+def test_commands_that_need_no_pytorch_import_none(module: str) -> None:
+    """They run where only ONNX Runtime is installed."""
+    loaded = (
+        "[name for name in sys.modules if name.partition('.')[0] in ('torch', 'transformers', 'service')]"
+    )
+    assert run_python(f"import sys, {module}; print({loaded})") == "[]"
+
+
 WHEN_IMPORTED = """
 import os, sys
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from model.checkpoints.source import EMBEDDED, model_name, resolve
+from model.checkpoints.source import EMBEDDED, model_name, resolve, served_name
 from model.errors import CheckpointError
 
 
@@ -28,6 +28,27 @@ from model.errors import CheckpointError
 def test_a_model_is_named_by_the_last_part_of_its_source(source: str, name: str) -> None:
     """A hub name and a folder lose what stands before the last slash, a hub name its revision, too."""
     assert model_name(source) == name
+
+
+@pytest.mark.parametrize(
+    ("manifest", "name"),
+    [
+        ('{"format": "1", "model": "mini"}', "mini"),
+        ('{"model": "mini"}', "exported"),  # of another program
+        ('{"format": "1", "model": "a=b,c"}', "exported"),
+        ('{"format": "1", "model": 7}', "exported"),
+        ("{", "exported"),
+        ("[]", "exported"),
+        (None, "exported"),
+    ],
+)
+def test_an_exported_folder_is_named_by_its_model(tmp_path: Path, manifest: str | None, name: str) -> None:
+    """Clients ask for the same model, whichever form of it is served."""
+    folder = tmp_path / "exported"
+    folder.mkdir()
+    if manifest is not None:
+        (folder / "manifest.json").write_text(manifest, encoding="utf-8")
+    assert served_name(str(folder)) == served_name(f"{folder}/") == name
 
 
 def test_the_embedded_model_is_a_folder_of_an_installed_package() -> None:

@@ -22,14 +22,27 @@ KEYS = ("0a0a0a0a", "1b1b1b1b")
 ODD = 'a "quoted" \\ name\nof two lines'
 
 
+LIBRARY = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
+
+
+class Unlabelled:
+    """A metric of the library that is its own only series if it has no labels."""
+
+    def __init__(self, metric: Any) -> None:
+        self.labels = metric.labels if metric._labelnames else lambda: metric
+
+
 class Reference(Metrics):
     """The same metrics as the library itself keeps them, in files of a folder."""
 
     def _define(self, kind: Any, name: str, about: str, labels: Any, **options: Any) -> Any:
-        library = next(base for base in (Counter, Gauge, Histogram) if issubclass(kind, base))
         if "over" in options:
-            options["multiprocess_mode"] = options.pop("over")
-        return library(f"headlight_{name}", about, labels, registry=self.registry, **options)
+            mode = options.pop("over")
+            options["multiprocess_mode"] = "mostrecent" if mode == "own" else mode
+        if "bounds" in options:
+            options["buckets"] = options.pop("bounds")
+        registry = CollectorRegistry()
+        return Unlabelled(LIBRARY[kind](f"headlight_{name}", about, labels, registry=registry, **options))
 
 
 class Pair:
@@ -133,12 +146,12 @@ def test_it_finds_series_that_appear_later(processes: list[Pair], tmp_path: Path
     assert 'headlight_requests_total{route="/encode",status="418"} 1.0\n' in text
 
 
-def test_the_most_recent_value_wins(processes: list[Pair], tmp_path: Path) -> None:
-    """Whichever process set it last."""
+def test_ready_is_what_the_process_that_answers_says(processes: list[Pair], tmp_path: Path) -> None:
+    """It sets it for each scrape, which makes it the most recent value of all."""
     for number, ready in ((2, 0), (0, 1), (1, 0)):
         processes[number].both(lambda m, ready=ready: m.ready.set(ready))  # type: ignore[misc]
-        assert_same(processes[0], tmp_path)
-        assert parse_metrics(processes[0].ours.exposition().decode())["headlight_ready{}"] == ready
+        assert_same(processes[number], tmp_path)
+        assert parse_metrics(processes[number].ours.exposition().decode())["headlight_ready{}"] == ready
 
 
 def test_only_current_keys_have_series(processes: list[Pair]) -> None:

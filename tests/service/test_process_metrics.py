@@ -46,10 +46,7 @@ print(json.dumps(found))
 
 
 def test_what_processes_share_counts_once() -> None:
-    """100 MB that a process and its two children share, and 40 MB that each child has for itself.
-
-    At once, though how much is shared is measured only once a minute, or when processes begin or end.
-    """
+    """100 MB that a process and its two children share, and 40 MB that each child has for itself."""
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     )

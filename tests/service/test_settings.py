@@ -135,8 +135,10 @@ def test_an_impossible_setting_is_refused_by_its_name(
     assert "\n" not in message
     assert not LIBRARY.search(message)
     monkeypatch.delenv(f"HEADLIGHT_{name.upper()}")
-    with pytest.raises(SettingsError):
-        read_settings([f"--{name.replace('_', '-')}={text}"])
+    flag = f"--{name.replace('_', '-')}"
+    with pytest.raises(SettingsError) as flag_refused:
+        read_settings([f"{flag}={text}"])
+    assert str(flag_refused.value) == message.replace(f"HEADLIGHT_{name.upper()}", flag)
 
 
 @pytest.mark.parametrize(
@@ -153,12 +155,12 @@ def test_a_refusal_says_what_is_allowed(name: str, text: str, allowed: str) -> N
     """One plain sentence: the variable, its value, and all that it takes."""
     with pytest.raises(SettingsError) as refused:
         read_settings([f"--{name.replace('_', '-')}", text])
-    assert str(refused.value) == f"HEADLIGHT_{name.upper()} is {text!r}: {allowed}."
+    assert str(refused.value) == f"--{name.replace('_', '-')} is {text!r}: {allowed}."
 
 
 def test_each_wrong_setting_is_told() -> None:
     """Who has two to change learns of both."""
-    with pytest.raises(SettingsError, match=r"HEADLIGHT_PORT is 'a': .+\. HEADLIGHT_THREADS is 'b': .+\.$"):
+    with pytest.raises(SettingsError, match=r"--port is 'a': .+\. --threads is 'b': .+\.$"):
         read_settings(["--port", "a", "--threads", "b"])
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 from safetensors.numpy import load
 
+from service.endpoints import Endpoints
 from tests.support import forking
 
 Json = dict[str, Any]
@@ -211,6 +212,11 @@ def read_answer(connection: socket.socket, method: str = "POST") -> Raw:
         response.begin()
         body = response.read()
         return Raw(response.status, response.headers, body)
+
+
+def operations_labels(endpoints: Endpoints) -> set[str]:
+    """The labels in metrics of the endpoints for which no model runs."""
+    return {endpoint.label for endpoint in endpoints if not endpoint.inference}
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""`headlight bench`: texts per second and latencies of a service."""

@@ -1,0 +1,91 @@
+"""`headlight check MODEL`: says whether a model can be served, and how."""
+
+import argparse
+import logging
+import resource
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from export.check.comparison import CannotCompare, compare
+from export.check.settings import list_settings
+from model.contract import ModelInfo
+from model.errors import ModelError
+from model.loading import find_model, load_model
+
+_DESCRIPTION = """\
+Say whether the service can serve MODEL, how it would run here, and what is made of each setting in its files.
+Where sentence-transformers is installed, its vectors of twenty texts are compared. The exit code is 0 if the
+model can be served, and 1 if it cannot, or if its vectors differ from those of sentence-transformers.
+"""
+_SAME = 0.99
+"""The least cosine of two vectors of one text that only rounding makes different, int8 included."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check a model, and print what was found."""
+    parser = argparse.ArgumentParser(prog="headlight check", description=_DESCRIPTION)
+    parser.add_argument("model", metavar="MODEL", help="a folder, an .onnx file, or a hub name")
+    for name, choices in (
+        ("backend", ("auto", "torch", "onnx")),
+        ("dtype", ("auto", "float32", "bfloat16", "float16", "int8")),
+    ):
+        parser.add_argument(f"--{name}", choices=choices, default="auto", help="as the service's setting")
+    parser.add_argument("--device", default="auto", help="as the service's setting")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.ERROR)  # what is logged while loading is in the report
+    try:
+        path, graph = find_model(options.model, options.backend)
+    except ModelError as error:
+        return _refuse(options.model, error)
+    folder = path if graph is None else graph.folder
+    settings = "".join(f"{line}\n" for line in list_settings(folder, graph=graph is not None))
+    try:
+        tokenizer, backend = load_model(
+            options.model, kind=options.backend, device=options.device, dtype=options.dtype
+        )
+    except ModelError as error:
+        sys.stdout.write(settings)
+        return _refuse(options.model, error)
+    sys.stdout.write(f"{options.model} can be served.\n\n")
+    sys.stdout.write("".join(f"  {name:<9} {told}\n" for name, told in _describe(folder, backend.info)))
+    sys.stdout.write(f"\n{settings}\n")
+    try:
+        cosine, count = compare(folder, tokenizer, backend)
+    except CannotCompare as error:
+        sys.stdout.write(f"Not compared with sentence-transformers: {error}.\n")
+        return 0
+    sys.stdout.write(
+        f"Compared with sentence-transformers on {count} texts: cosines of {cosine:.6f} or more.\n"
+    )
+    return 0 if cosine >= _SAME else _refuse(options.model, "its vectors differ from those of the reference.")
+
+
+def _describe(folder: Path, info: ModelInfo) -> Iterator[tuple[str, str]]:
+    """Yield what a user would ask of a model, as names and values."""
+    yield "folder", str(folder)
+    yield (
+        "family",
+        f"{info.family}: {info.layers} layers, {info.heads} heads, {info.hidden_size} wide, texts of up to "
+        f"{info.max_length} tokens",
+    )
+    yield "runs", info.runs
+    poolings = " and ".join(info.pooling) or "the graph's own pooling"
+    unit = ", of unit length" if info.normalize else ""
+    yield "vectors", f"{info.sentence_size} numbers by {poolings}{unit}"
+    if info.head is not None:
+        yield "predicts", f"{info.head.kind} ({', '.join(info.head.labels[:4]) or info.head.size})"
+    if not info.exposes_attention:
+        yield "attention", "cannot be read: the graph does not return it"
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    yield "memory", f"{info.weight_bytes >> 20} MiB of weights; {used} MiB to load and try it in one process"
+
+
+def _refuse(model: str, reason: object) -> int:
+    sys.stdout.flush()
+    sys.stderr.write(f"check: {model} cannot be served: {reason}\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
