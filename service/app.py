@@ -16,9 +16,10 @@ from model.errors import ModelError
 from service.endpoints import Endpoint
 from service.explorer.page import read_page
 from service.http.cors import Cors
-from service.http.error_responses import answer_error, no_route, wrong_method
+from service.http.error_responses import answer_error, wrong_method
 from service.http.middleware import RequestMiddleware, authorize
 from service.http.request_context import context_of
+from service.http.unknown_routes import no_route
 from service.lifecycle import VERSION, Loader, ServiceState
 from service.loading import load_engines
 from service.problems import Problem

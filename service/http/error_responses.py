@@ -1,4 +1,4 @@
-"""Turns our own errors and those of `model/` into responses; and what unknown routes and methods get."""
+"""Turns our own errors and those of `model/` into responses; and what wrong methods get."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,11 +16,6 @@ def answer_error(request: Request, error: Problem | ModelError) -> Response:
     state: ServiceState = request.app.state.service
     state.metrics.reject(problem.kind)
     return context_of(request.scope).error(problem)
-
-
-def no_route(request: Request) -> Problem:
-    """Make the 404 of a path that no endpoint has."""
-    return Problem("not-found", f"There is no route {cut(request.scope['path'])}; /docs lists the routes.")
 
 
 def wrong_method(request: Request) -> Problem:
