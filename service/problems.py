@@ -279,12 +279,12 @@ def _detail(details: ErrorDetails, schema: type[BaseModel]) -> str:
 
 
 def _advice(name: str, fields: Sequence[str]) -> str:
-    meant = _closest(name, fields)
+    meant = closest(name, fields)
     advice = f"; the fields are {', '.join(fields)}" if meant is None else f" (did you mean {meant}?)"
     return f"is not a known field{advice}"
 
 
-def _closest(name: str, fields: Sequence[str]) -> str | None:
+def closest(name: str, fields: Sequence[str]) -> str | None:
     """Return the field that a misspelt name resembles, None for a name like no other.
 
     They are compared by the pairs of letters that they share (Dice 1945), which takes a tenth of the time of

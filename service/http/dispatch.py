@@ -7,6 +7,7 @@ from starlette.types import Receive, Scope, Send
 from model.errors import ModelError
 from service.echo import cut
 from service.http.request_context import RequestContext, context_of
+from service.http.unknown_routes import no_route
 from service.lifecycle import ServiceState
 from service.problems import Problem, from_model_error
 
@@ -46,11 +47,6 @@ def _authorize(context: RequestContext, state: ServiceState) -> None:
     if context.key is not None:
         context.record.key = context.key
         state.metrics.key_used(context.key)
-
-
-def no_route(request: Request) -> Problem:
-    """Make the 404 of a path that no endpoint has."""
-    return Problem("not-found", f"There is no route {cut(request.scope['path'])}; /docs lists the routes.")
 
 
 def wrong_method(request: Request) -> Problem:

@@ -321,7 +321,9 @@ def test_another_method_is_a_405(tei: Service, method: str, where: str, allowed:
 @pytest.mark.parametrize("where", ["/v2/", "/v2/nothing", "/v2/health", "/v2/health/", "/v2/embed/x"])
 def test_other_paths_are_a_404_that_clients_can_read(tei: Service, method: str, where: str) -> None:
     """Clients of this protocol read `error` alone."""
-    assert_error(tei.http.request(method, where), 404, f"There is no route {where}; /docs lists the routes")
+    response = tei.http.request(method, where)
+    assert_error(response, 404, f"There is no route {where}; ")
+    assert_error(response, 404, "; /docs lists the routes.")
 
 
 def test_what_follows_a_model_is_a_404_unless_a_route_has_it(tei: Service) -> None:

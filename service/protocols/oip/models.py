@@ -5,8 +5,8 @@ from starlette.responses import Response
 
 from service.echo import cut
 from service.engine.engine import Engine
-from service.http.dispatch import no_route
 from service.http.request_body import parse_body, receive_body
+from service.http.unknown_routes import no_route
 from service.lifecycle import VERSION as SERVER_VERSION
 from service.lifecycle import ServiceState
 from service.problems import Problem

@@ -1,0 +1,68 @@
+"""What a request to a path without a route is told: which route is meant, and the base URL of its client."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import islice
+
+from starlette.requests import Request
+
+from service.echo import ECHO, cut
+from service.endpoints import Endpoint, Endpoints
+from service.problems import Problem, closest
+
+# By protocol: whose clients speak it, and what their base URL has after the port.
+_CLIENTS = {
+    "openai": ("OpenAI's, Jina's and Voyage's", "/v1"),
+    "tei": ("text-embeddings-inference's", "/tei"),
+    "cohere": ("Cohere's", ""),
+    "oip": ("Triton's and KServe's", ""),
+    "ollama": ("Ollama's", ""),
+}
+# How routes end that other servers have to generate text.
+_GENERATION = ("/completions", "/responses", "/messages", "/generate", "/chat")
+_LISTED = 6  # routes
+
+
+def no_route(request: Request) -> Problem:
+    """Make the 404 of a path that no endpoint has.
+
+    Its member `error` is for OpenAI's clients, which show nothing else of a body.
+    """
+    advice = _advice(request)
+    sentence = f"There is no route {cut(request.scope['path'])}{advice}; /docs lists the routes."
+    error = {"message": sentence, "type": "invalid_request_error", "param": None, "code": "not_found"}
+    return Problem("not-found", sentence, members={"error": error})
+
+
+def _advice(request: Request) -> str:
+    path, endpoints = request.scope["path"].rstrip("/"), request.app.state.service.endpoints
+    if path.endswith(_GENERATION):
+        return ": models here read texts and generate none"
+    meant = _meant(path, endpoints) if len(path) <= ECHO else ()
+    if not meant:
+        return ""
+    routes = " or ".join(endpoint.path for endpoint in meant)
+    address = f"{request.scope['scheme']}://{cut(request.headers.get('host', ''))}"
+    protocols = dict.fromkeys(endpoint.protocol for endpoint in meant if endpoint.protocol in _CLIENTS)
+    bases = " and ".join(
+        f"{address}{base} for {names} clients" for names, base in map(_CLIENTS.__getitem__, protocols)
+    )
+    return f"; is {routes} meant?" + (f" The base URL is {bases}" if bases else "")
+
+
+def _meant(path: str, endpoints: Endpoints) -> Sequence[Endpoint]:
+    """Find the routes that end as a path does, or nearly so."""
+    named = _by_last_segment(endpoints)
+    last = path.rpartition("/")[2]
+    name = last if last in named else closest(last, tuple(named))
+    return () if name is None else named[name]
+
+
+@cache
+def _by_last_segment(endpoints: Endpoints) -> Mapping[str, Sequence[Endpoint]]:
+    named: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        last = endpoint.path.rpartition("/")[2]
+        if last and "{" not in endpoint.path and endpoint.summary is not None:
+            named.setdefault(last, {}).setdefault(endpoint.path, endpoint)
+    return {last: tuple(islice(found.values(), _LISTED)) for last, found in named.items()}
