@@ -14,7 +14,7 @@ from service.settings import PREFIX, Settings
 from service.workers.count_processes import count_processes
 from tests.contract.test_operations import VERSION
 from tests.references.checkpoints import write_bert
-from tests.support.serving import Service, answered, free_port, run_command, serve
+from tests.support.serving import Json, Service, answered, free_port, run_command, serve
 
 SENTENCE = re.compile(r"headlight: \S.*[.?]\n?", re.DOTALL)
 
@@ -150,7 +150,7 @@ def test_a_port_that_is_taken_ends_the_start() -> None:
 
 def test_a_flag_wins_over_its_variable_and_slips_are_told() -> None:
     """A running service obeys the command line first, and warns of what is no setting or no good one."""
-    settings: dict[str, Any] = {"max_inputs": 5, "max_input": 7, "threads": count_cores() + 1}
+    settings: Json = {"max_inputs": 5, "max_input": 7, "threads": count_cores() + 1}
     with serve("--max-inputs", "3", afresh=True, **settings) as service:
         limits = answered(service.http.get("/info"))["limits"]
         assert limits["max_inputs"] == 3

@@ -68,7 +68,6 @@ class _Server:
     """A process that forks others, for as long as this one lives."""
 
     def __init__(self) -> None:
-        self.inherited = _inherited()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-m", __name__, str(theirs.fileno())]
         with theirs:
@@ -89,7 +88,8 @@ class _Server:
         self._process.wait(10)
 
 
-_servers: list[_Server] = []
+_servers: dict[object, _Server] = {}
+"""By what the processes that they fork inherit."""
 _lock = threading.Lock()
 
 
@@ -98,17 +98,16 @@ def fork(
 ) -> Forked:
     """Run `python -m module` with arguments and environment variables, and with these outputs."""
     with _lock:
-        if _servers and _servers[0].inherited != _inherited():
-            _servers.pop().close()
-        if not _servers:
-            _servers.append(_Server())
-        return _servers[0].fork(module, arguments, variables, out.fileno(), err.fileno())
+        inherited = _inherited()
+        if inherited not in _servers:
+            _servers[inherited] = _Server()
+        return _servers[inherited].fork(module, arguments, variables, out.fileno(), err.fileno())
 
 
 def _inherited() -> tuple[object, ...]:
     """What a process gets from the one that starts it, and libraries read when they are loaded."""
     own = ("HEADLIGHT_", "PYTEST_", "TMPDIR")
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    variables = frozenset((name, value) for name, value in os.environ.items() if not name.startswith(own))
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return variables, resource.getrlimit(resource.RLIMIT_NOFILE), ignored
 
@@ -128,7 +127,9 @@ def _serve(control: socket.socket) -> tuple[str, list[str]] | None:
         if control.fileno() not in ready:
             continue
         request, passed, _, _ = socket.recv_fds(control, _MOST_BYTES, 3)
-        if not request:
+        if not request:  # the tests have ended, or were killed
+            for left in running:
+                os.kill(left, signal.SIGTERM)
             return None
         pid = os.fork()
         if pid == 0:
