@@ -19,6 +19,7 @@ from model.tokenization.cutting import PIECE
 from model.tokenization.decoding import Decoder
 from model.tokenization.file import read_tokenizer
 from model.tokenization.long_text import LongTexts, Reserve, TokenizedText, reserve_memory
+from model.tokenization.shortening import shorten_all
 from model.tokenization.slow_patterns import SlowPatterns
 from model.tokenization.subwords import Subwords
 
@@ -41,11 +42,12 @@ _UNNAMED = "\U0010fffd"
 class Truncation:
     """How to handle inputs longer than the model reads: truncate at `side`, or fail if not `allowed`.
 
-    Without a side, it is the tokenizer's own.
+    Without a side, it is the tokenizer's own. A `limit` of tokens may be lower than the model's.
     """
 
     allowed: bool = True
     side: Side | None = None
+    limit: int | None = None
 
 
 class RoleTokenizing(Protocol):
@@ -208,6 +210,9 @@ class TextTokenizer:
             encodings += some
             if len(encodings) < len(prompted):
                 yield
+        if truncation.limit is not None:
+            left = (truncation.side or self.side) == "left"
+            return shorten_all(encodings, truncation.limit, allowed=truncation.allowed, left=left)
         return encodings
 
     def _short(

@@ -25,7 +25,7 @@ from service.replies.compression import CODINGS, MIN_BYTES, choose_coding, encod
 from service.replies.formats import FORMATS
 from service.replies.json_writer import Piece, last_line, lines
 from service.replies.style import AnswerStyle
-from service.replies.writing import coded, write, write_whole
+from service.replies.writing import coded, write
 from service.tasks.results import Item
 
 T = TypeVar("T")
@@ -73,9 +73,12 @@ class Delivery:
 
     async def deliver(self, items: Iterable[Item]) -> Response:
         """Build the response when everything is available; the items may be made in a thread."""
-        if self._short:
-            return await self._deliver_whole(items)
-        size, pieces = await self.serialize(lambda: write(self.style, items, self.work.tokens))
+        short = self._short
+        size, pieces = await self.serialize(
+            lambda: write(self.style, items, self.work.tokens, whole=short), short=short
+        )
+        if short:
+            return await self._deliver_whole(pieces)
         coding = self._coding()
         if coding:
             pieces = coded(pieces, encoder(coding), end=True)
@@ -93,10 +96,9 @@ class Delivery:
         begun = await _begun(self._lines(stream, in_time, make_item, coding))
         return self._streamed(begun, coding, None)
 
-    async def _deliver_whole(self, items: Iterable[Item]) -> Response:
+    async def _deliver_whole(self, pieces: Iterable[Piece]) -> Response:
         start = time.perf_counter()
-        self.stages.begin("serialize", start)
-        body = write_whole(self.style, items, self.work.tokens)
+        body = b"".join(pieces)
         coding = self._coding() if len(body) >= MIN_BYTES else None
         if coding:
             body = await self._off_loop(lambda: b"".join(coded([body], encoder(coding), end=True)))

@@ -31,7 +31,6 @@ from service.system.off_loop import off_loop
 from service.tasks.errors import OptionError
 from service.tasks.precision import Precision
 from service.tasks.results import Item
-from service.tasks.tokens import shorten
 from service.tasks.view import View
 
 T = TypeVar("T")
@@ -74,8 +73,6 @@ class Exchange:
     """What the request calls options of tasks, where it has other names."""
     decimals: int | None = None
     """Of maps and statistics in JSON; None for all that a float32 has."""
-    most_tokens: int | None = None
-    """Of a text, where a request sets a lower limit than the model has."""
     alone: bool = False
     """Whether the value of the only item is the response, without a list around it."""
     tokenize_s: float = 0.0
@@ -170,29 +167,12 @@ class Exchange:
                 error.advice = self.cutting
             raise
         self.tokenize_s += seconds
-        if self.most_tokens is not None:
-            encodings = await self._shorten(encodings, self.most_tokens, truncation, place)
-        if runs:
-            self._check_tokens(encodings, place)
         tokens = sum(map(len, encodings))
         record.tokens = (record.tokens or 0) + tokens
         memory.release_part(permit, most - TOKEN_BYTES * tokens)
+        if runs:
+            self._check_tokens(encodings, place)
         return encodings
-
-    async def _shorten(
-        self,
-        encodings: Sequence[Encoding],
-        limit: int,
-        truncation: Truncation,
-        place: Callable[[int], str],
-    ) -> list[Encoding]:
-        """Cut texts to a limit below the model's; raises InputTooLong if they must not be cut."""
-        for index, encoding in enumerate(encodings):
-            if len(encoding) > limit and not truncation.allowed:
-                where, actual = self.name(place(index)), len(encoding)
-                raise InputTooLong(field=where, actual=actual, limit=limit, advice=self.cutting)
-        tokens = sum(map(len, encodings))
-        return await self.off_loop(lambda: [shorten(one, limit) for one in encodings], tokens)
 
     def _check_tokens(self, encodings: Sequence[Encoding], place: Callable[[int], str]) -> None:
         pools_prompt = self.engine.info.include_prompt

@@ -13,20 +13,19 @@ from service.tasks.results import Item
 _MANY_VALUES = 3000
 
 
-def write(style: AnswerStyle, items: Iterable[Item], tokens: int) -> tuple[int | None, Iterator[Piece]]:
-    """Serialize a long response: its size if known in advance, and its pieces, produced one at a time."""
-    size, pieces = FORMATS[style.format].write(style, items, tokens)
-    return size, gathered(pieces)
+def write(
+    style: AnswerStyle, items: Iterable[Item], tokens: int, *, whole: bool = False
+) -> tuple[int | None, Iterator[Piece]]:
+    """Serialize a response: its size if known in advance, and its pieces, produced one at a time.
 
-
-def write_whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes:
-    """Serialize a short response at once, holding the interpreter lock."""
-    if style.decimals is not None and style.format == "json":
+    The pieces of a short one, which is sent as a `whole`, are not gathered to larger ones.
+    """
+    if whole and style.decimals is not None and style.format == "json":
         items = list(items)
         values = sum(item.arrays["attention"].size for item in items if "attention" in item.arrays)
         style = replace(style, unit=style.unit and values > _MANY_VALUES)
-    _, pieces = FORMATS[style.format].write(style, items, tokens)
-    return b"".join(pieces)
+    size, pieces = FORMATS[style.format].write(style, items, tokens)
+    return size, pieces if whole else gathered(pieces)
 
 
 def coded(pieces: Iterable[Piece], encoder: Encoder, *, end: bool) -> Iterator[Piece]:

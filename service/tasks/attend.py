@@ -25,14 +25,11 @@ from model.contract import (
 )
 from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Text
-from service.tasks.embed import EncodePlan, check_exposes, resolve
+from service.tasks.embed import Chosen, EncodePlan, resolve, resolve_heads
 from service.tasks.errors import OptionError
 from service.tasks.results import SUMMARY, Expected, columns
 from service.tasks.view import View
 from service.tasks.words import Words
-
-Chosen = Literal["all"] | Sequence[int]
-"""Indices, of which negative ones count from the end."""
 
 _AXES = {
     "none": ("layer", "head", "query", "key"),
@@ -217,14 +214,5 @@ def plan_attention(
 
     `embeddings` are what else is computed; `dtype` is that of the maps that are returned.
     """
-    check_exposes(info, "attention", "model")
-    layers = _indices(options.layers, "layers", info.layers)
-    return AttentionPlan(
-        layers, _indices(options.heads, "heads", info.heads), embeddings, options, dtype, info
-    )
-
-
-def _indices(chosen: Chosen, option: str, count: int) -> tuple[int, ...]:
-    if chosen == "all":
-        return tuple(range(count))
-    return resolve(chosen, count, option=option, available=lambda _: f"there are {count} {option}")
+    layers, heads = resolve_heads(options.layers, options.heads, info)
+    return AttentionPlan(layers, heads, embeddings, options, dtype, info)

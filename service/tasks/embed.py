@@ -16,6 +16,10 @@ from service.tasks.view import View
 EncodeOutput = Literal["sentence", "tokens", "sparse"]
 
 
+Chosen = Literal["all"] | Sequence[int]
+"""Indices, of which negative ones count from the end."""
+
+
 @dataclass(frozen=True, slots=True)
 class EmbedOptions:
     """Which embeddings to return; None stands for the model's own choice."""
@@ -261,7 +265,21 @@ def _check_precision(options: EmbedOptions, sizes: Sequence[int], *, normalize: 
         )
 
 
-def check_exposes(info: ModelInfo, what: str, option: str) -> None:
+def resolve_heads(layers: Chosen, heads: Chosen, info: ModelInfo) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Resolve the layers and heads whose attention is asked for; raises OptionError."""
+    _check_exposes(info, "attention", "model")
+    all_layers, all_heads = range(info.layers), range(info.heads)
+    return _indices(layers, "layers", all_layers), _indices(heads, "heads", all_heads)
+
+
+def _indices(chosen: Chosen, option: str, every: range) -> tuple[int, ...]:
+    if chosen == "all":
+        return tuple(every)
+    count = len(every)
+    return resolve(chosen, count, option=option, available=lambda _: f"there are {count} {option}")
+
+
+def _check_exposes(info: ModelInfo, what: str, option: str) -> None:
     """Raise OptionError if a model returns its last hidden state or sentence vectors only."""
     if not info.exposes_attention:
         returns = "its last hidden state" if info.exposes_tokens else "the vectors of texts"
@@ -280,7 +298,7 @@ def _resolve_states(indices: Sequence[int], info: ModelInfo, option: str) -> tup
     states = info.layers + 1
     layers = resolve(indices, states, option=option, available=lambda _: f"there are {states} hidden states")
     if any(layer != info.layers for layer in layers):
-        check_exposes(info, "other hidden states", option)
+        _check_exposes(info, "other hidden states", option)
     return layers
 
 

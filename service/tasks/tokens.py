@@ -1,40 +1,11 @@
 """Tokens of texts, and texts of token ids."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from model.contract import Encoding
 from model.errors import OutOfRange
 from model.tokenization.decoding import Decoder
 from model.tokenization.tokenizer import Truncation
-
-
-def without_special(encoding: Encoding) -> Encoding:
-    """Leave out the special tokens; `original_length` and `truncated` remain those of the whole input."""
-    return _only(encoding, [i for i, special in enumerate(encoding.special) if not special])
-
-
-def shorten(encoding: Encoding, limit: int) -> Encoding:
-    """Cut a text at its end to at most `limit` tokens, as the tokenizer does: special tokens remain."""
-    if (surplus := len(encoding) - limit) <= 0:
-        return encoding
-    dropped = {*[i for i, special in enumerate(encoding.special) if not special][-surplus:]}
-    kept = [i for i in range(len(encoding)) if i not in dropped]
-    prompt_length = sum(i < encoding.prompt_length for i in kept)
-    return replace(_only(encoding, kept), truncated=True, prompt_length=prompt_length)
-
-
-def _only(encoding: Encoding, kept: Sequence[int]) -> Encoding:
-    """Leave out all tokens but those at the positions `kept`."""
-    return replace(
-        encoding,
-        token_ids=[encoding.token_ids[i] for i in kept],
-        segment_ids=[encoding.segment_ids[i] for i in kept],
-        tokens=[encoding.tokens[i] for i in kept],
-        offsets=[encoding.offsets[i] for i in kept],
-        word_ids=[encoding.word_ids[i] for i in kept],
-        special=[encoding.special[i] for i in kept],
-    )
 
 
 def encoding_of(ids: Sequence[int], limit: int, truncation: Truncation, decoder: Decoder) -> Encoding:

@@ -14,7 +14,7 @@ from service.replies.answer_size import bound, waiting_bytes
 from service.replies.formats import FORMATS
 from service.replies.json_writer import last_line, lines
 from service.replies.style import AnswerStyle
-from service.replies.writing import write, write_whole
+from service.replies.writing import write
 from service.tasks.precision import Precision, quantize
 from service.tasks.results import Expected, Item, columns
 from tests.support.doubles import tokenizer
@@ -55,7 +55,7 @@ def size(style: AnswerStyle, items: list[Item]) -> int:
     declared, pieces = write(style, items, TOKENS)
     written = sum(map(len, pieces))
     assert declared in (written, None)
-    return max(written, len(write_whole(style, items, TOKENS)))
+    return max(written, len(b"".join(write(style, items, TOKENS, whole=True)[1])))
 
 
 def expected(arrays: Mapping[str, np.ndarray[Any, Any]], **more: Any) -> Expected:

@@ -47,7 +47,6 @@ async def attention(request: Request) -> Response:
     Axes are (layer, head, query, key). A row of probabilities is a query and sums to 1.
     """
     parsed = await read_request(request, AttentionRequest, counted="inputs")
-    _check_decimals(parsed.format, parsed.body)
     exchange = Exchange.open(request, parsed)
     exchange.decimals = parsed.body.decimals
     return await exchange.in_time(_attention(exchange, parsed.body))
@@ -96,6 +95,7 @@ def _view(
 
 
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
+    _check_decimals(exchange.parsed.format, body)
     info = exchange.engine.info
     task, prompt = choose_task(info, body.task), choose_prompt(info, body.prompt_name, body.prompt)
     embeddings = plan_encode(body.embeddings, info, task)

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding
+from model.tokenization.shortening import without_special
 from service.http.delivery import Work
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
@@ -16,7 +17,6 @@ from service.replies.answer_size import bound
 from service.replies.style import Format
 from service.tasks.prompts import choose_prompt
 from service.tasks.results import Expected, Item, columns
-from service.tasks.tokens import without_special
 
 
 class TokenizeRequest(PromptRequest, WithInputs):

@@ -95,7 +95,7 @@ async def embed_texts(exchange: Exchange, body: OllamaEmbedRequest) -> Response:
     size = exchange.engine.info.sentence_size
     dimensions = body.dimensions if body.dimensions and 0 < body.dimensions < size else None
     options = EmbedOptions(normalize=True, dimensions=dimensions)
-    truncation = Truncation(allowed=body.truncate, side="right")
+    truncation = Truncation(body.truncate, "right", body.most_tokens)
     place = ("input.{}" if isinstance(body.input, list) else "input").format
     return await _embed(exchange, body, options, truncation, place)
 
@@ -103,7 +103,7 @@ async def embed_texts(exchange: Exchange, body: OllamaEmbedRequest) -> Response:
 async def embed_text(exchange: Exchange, body: OllamaEmbeddingsRequest) -> Response:
     """Return the vector of a text, which is not normalized."""
     exchange.alone, exchange.frame = True, _frame_one
-    options, truncation = EmbedOptions(normalize=False), Truncation(side="right")
+    options, truncation = EmbedOptions(normalize=False), Truncation(side="right", limit=body.most_tokens)
     return await _embed(exchange, body, options, truncation, "prompt".format)
 
 
@@ -116,7 +116,7 @@ async def _embed(
 ) -> Response:
     if not body.texts and exchange.frame is not None:
         return Response(b"[]".join(exchange.frame(0)), media_type=JSON)
-    exchange.most_tokens, exchange.cutting, exchange.value = body.most_tokens, "", vector
+    exchange.cutting, exchange.value = "", vector
     info = exchange.engine.info
     plan = plan_encode(options, info, info.default_task)
     encodings = await exchange.tokenize(body.texts, truncation, choose_prompt(info), place)

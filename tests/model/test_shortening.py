@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from model.checkpoints.source import resolve
+from model.tokenization.shortening import shorten
 from model.tokenization.tokenizer import TextTokenizer
-from service.tasks.tokens import shorten
 from tests.references.checkpoints import MINILM
 
 FILE = resolve(MINILM) / "tokenizer.json"
