@@ -85,7 +85,9 @@ class Settings(BaseSettings):
     max_queue_tokens: int | None = Field(
         None, ge=1, description="tokens that may be queued; beyond that, 429; auto: four largest requests"
     )
-    max_inputs: int = Field(256, ge=1, description="maximum number of texts per request")
+    max_inputs: int = Field(
+        256, ge=1, description="maximum number of texts per request; unless set, 2048 on /v1/embeddings"
+    )
     max_body_bytes: int = Field(2 * 2**20, ge=1, description="maximum size of a request body")
     max_response_bytes: int = Field(64 * 2**20, ge=1, description="maximum size of a response")
     memory_bytes: int | None = Field(
@@ -162,6 +164,11 @@ class Settings(BaseSettings):
         if value == "":
             raise ValueError("it does not name a file; unset it to serve without keys")
         return value
+
+    def inputs_of(self, schema: type) -> int:
+        """How many inputs a request may have: what is set, or else what its schema says (`most_inputs`)."""
+        set_by_user = "max_inputs" in self.model_fields_set
+        return self.max_inputs if set_by_user else getattr(schema, "most_inputs", self.max_inputs)
 
     @property
     def patience_s(self) -> float:

@@ -22,7 +22,6 @@ from service.memory_limits import PARSED, SMALL_BYTES
 from service.problems import Problem, from_validation_error
 from service.replies.formats import FORMATS
 from service.replies.style import ArrayType, Format
-from service.settings import Settings
 
 RequestT = TypeVar("RequestT", bound=BaseModel)
 
@@ -52,7 +51,9 @@ class ParsedRequest(Generic[RequestT]):
     format: Format
     dtype: ArrayType
     count: int
-    """How many inputs were sent; `body` has at most `max_inputs` of them."""
+    """How many inputs were sent; `body` has at most `limit` of them."""
+    limit: int
+    """How many a request may have."""
     transient: int = 0
     """Bytes that are reserved for what the body was parsed to, and are not needed any more."""
 
@@ -63,20 +64,22 @@ async def read_request(
     """Read and validate a request, whose body may have been read before.
 
     `counted` is the field whose items are its inputs, of which it may have only so many: the 413 names it.
-    A schema may name the field that lists its inputs, as `listed`, or several of which a request has one, as
-    `sources`; the `formats` of the response; as `most_numbers`, how many items that list may have where they
-    are numbers instead of inputs; and as `fewer_values`, what to do about a body of too many values.
+    A schema may say how many inputs a request may have by default, as `most_inputs`; name the field that
+    lists them, as `listed`, or several of which a request has one, as `sources`; the `formats` of the
+    response; as `most_numbers`, how many items that list may have where they are numbers instead of inputs;
+    and as `fewer_values`, what to do about a body of too many values.
 
     Raises Problem, or ClientDisconnect if the client disconnects first.
     """
     state: ServiceState = request.app.state.service
     context: RequestContext = request.state.context
     formats: tuple[Format, ...] = getattr(schema, "formats", tuple(FORMATS))
-    most_numbers = getattr(schema, "most_numbers", state.settings.max_inputs)
+    limit = state.settings.inputs_of(schema)
+    most_numbers = getattr(schema, "most_numbers", limit)
     way_out = getattr(schema, "fewer_values", SPLIT)
     body = context.body or await read_body(request, formats, most_numbers, way_out)
     listed = getattr(schema, "sources", (getattr(schema, "listed", "inputs"),))
-    raw, count = _count(body, state.settings, listed, most_numbers)
+    raw, count = _count(body, limit, listed, most_numbers)
     form = context.form
     if form.fault is not None:
         raise form.fault
@@ -91,11 +94,11 @@ async def read_request(
     except ValidationError as error:
         raise from_validation_error(error, schema) from None
     if counted:
-        check_count(count, state.settings, counted)
+        check_count(count, limit, counted)
     if form.dtype == "uint8":
         _refuse_uint8(checked)
     context.body = None
-    return ParsedRequest(checked, form.format, form.dtype, count, body.transient)
+    return ParsedRequest(checked, form.format, form.dtype, count, limit, body.transient)
 
 
 async def read_body(
@@ -232,18 +235,18 @@ def _refuse_uint8(body: BaseModel) -> None:
         )
 
 
-def check_count(count: int, settings: Settings, field: str = "inputs", way_out: str = SEVERAL) -> None:
+def check_count(count: int, limit: int, field: str = "inputs", way_out: str = SEVERAL) -> None:
     """Raise the 413 for more inputs, listed in `field`, than a request may have."""
-    if count > settings.max_inputs:
+    if count > limit:
         raise Problem(
             "too-many-inputs",
-            f"{field} has {count} items and the limit is {settings.max_inputs}: {way_out}.",
-            members={"field": field, "limit": settings.max_inputs, "actual": count},
+            f"{field} has {count} items and the limit is {limit}: {way_out}.",
+            members={"field": field, "limit": limit, "actual": count},
         )
 
 
-def _count(body: Body, settings: Settings, listed: Sequence[str], most_numbers: int) -> tuple[object, int]:
-    """Return a body with at most `max_inputs` inputs, in one of the fields `listed`, and how many were sent.
+def _count(body: Body, limit: int, listed: Sequence[str], most_numbers: int) -> tuple[object, int]:
+    """Return a body with at most `limit` inputs, in one of the fields `listed`, and how many were sent.
 
     Raises the 422 for another long list.
     """
@@ -261,8 +264,8 @@ def _count(body: Body, settings: Settings, listed: Sequence[str], most_numbers: 
             continue
         count = body.lengths.get(name, len(inputs))
         numbers = bool(inputs) and isinstance(inputs[0], int | float)
-        limit = most_numbers if numbers else settings.max_inputs
-        if count > limit:
-            body.value[name] = inputs[:limit]
+        most = most_numbers if numbers else limit
+        if count > most:
+            body.value[name] = inputs[:most]
         largest = max(largest, count)
     return body.value, largest

@@ -16,7 +16,6 @@ from service.problems import Problem
 from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS, Listed
 from service.replies.answer_size import bound
-from service.settings import Settings
 from service.tasks.results import Expected, Item
 from service.tasks.tokens import check_known
 
@@ -29,11 +28,11 @@ _TEXT_BYTES = 40
 
 
 def check_counts(
-    inputs: Listed[Any], count: int, settings: Settings, field: str = "token_ids", way_out: str = SEVERAL
+    inputs: Listed[Any], count: int, limit: int, field: str = "token_ids", way_out: str = SEVERAL
 ) -> None:
     """Raise the 413 for too many inputs, and the 422 for too many ids of one; `count` is what was sent."""
     if not inputs.flat:
-        check_count(count, settings, field, way_out)
+        check_count(count, limit, field, way_out)
     elif count > MAX_IDS:
         raise Problem(
             "invalid-request",

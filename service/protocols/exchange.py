@@ -25,7 +25,7 @@ from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem
 from service.refusals import overloaded
 from service.replies.answer_size import bound, waiting_bytes
-from service.replies.style import AnswerStyle
+from service.replies.style import AnswerStyle, Frame
 from service.settings import Settings
 from service.system.off_loop import off_loop
 from service.tasks.errors import OptionError
@@ -65,12 +65,14 @@ class Exchange:
     until: float
     value: Callable[[Item], Any] | None = None
     """What the protocol writes of an item, if its responses are values without names."""
-    frame: Callable[[int], tuple[bytes, bytes]] | None = None
+    frame: Frame | None = None
     """What stands around these values, given the number of tokens run."""
     cutting: str = 'leave out "truncate": false'
     """What to change for too long a text to be cut, for errors; "" where it never is."""
     names: Mapping[str, str] = field(default_factory=dict)
     """What the request calls options of tasks, where it has other names."""
+    copies: int = 1
+    """How often the response has each value."""
     decimals: int | None = None
     """Of maps and statistics in JSON; None for all that a float32 has."""
     alone: bool = False

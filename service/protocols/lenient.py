@@ -12,7 +12,6 @@ from service.http.request_body import ParsedRequest, check_count, read_request
 from service.problems import from_validation_error, writable
 from service.protocols.fields import invalid
 from service.replies.style import Format
-from service.settings import Settings
 
 
 def _allow_nulls(schema: dict[str, Any]) -> None:
@@ -49,9 +48,9 @@ class Asked(Fields):
 
     model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
 
-    def check(self, count: int, settings: Settings) -> None:
+    def check(self, count: int, limit: int) -> None:
         """Raise the problem of inputs, of which `count` were sent, that are too many or none."""
-        check_count(count, settings, self.listed)
+        check_count(count, limit, self.listed)
 
     def sent(self, *names: str) -> dict[str, Any]:
         """Return those of some fields that the request has."""
@@ -73,7 +72,7 @@ def checked(schema: type[FieldsT], value: object) -> FieldsT:
 async def read_asked(request: Request, schema: type[AskedT]) -> ParsedRequest[AskedT]:
     """Read and check a request; raises Problem, or ClientDisconnect."""
     parsed = await read_request(request, schema)
-    parsed.body.check(parsed.count, request.app.state.service.settings)
+    parsed.body.check(parsed.count, parsed.limit)
     return parsed
 
 

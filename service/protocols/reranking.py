@@ -206,7 +206,7 @@ class _Answer:
             bound_item(self.style, one) + _RANKED_BYTES + _ESCAPED_BYTES * len(text) * options.return_texts
             for one, text in zip(expected, options.texts, strict=False)
         ]
-        self.size = bound_head(self.style) + sum(nlargest(self.count, sizes))
+        self.size = bound_head(self.style) + self._exchange.copies * sum(nlargest(self.count, sizes))
         ways = [f"lower `{name('top_n')}`" if name("top_n") else "send shorter texts"]
         ways += [f"send fewer `{name('texts')}`"]
         ways += [f"leave out `{name('return_texts')}`"] if options.return_texts else []

@@ -61,7 +61,7 @@ def _document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterato
         yield before
         values = map(_value, map(style.value, items))
         yield from _listed(values) if style.listed else next(values)
-        yield after
+        yield after() if callable(after) else after
     elif style.listed:
         yield _dumps(style.head)[:-1] + b',"data":'
         yield from _listed(_item(style, item) for item in items)

@@ -9,6 +9,11 @@ from service.tasks.results import VECTORS, Item
 
 Format = Literal["json", "npz", "safetensors", "ndjson"]
 ArrayType = Literal["float32", "float16", "uint8"]
+Frame = Callable[[int], tuple[bytes, bytes | Callable[[], bytes]]]
+"""What stands before and after the values of a response, given the number of tokens run.
+
+What stands after them may be made once they are written.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,7 @@ class AnswerStyle:
     precision: Precision = "float32"
     method: str | None = None
     value: Callable[[Item], Any] | None = None
-    frame: Callable[[int], tuple[bytes, bytes]] | None = None
+    frame: Frame | None = None
 
     @property
     def head(self) -> dict[str, Any]:

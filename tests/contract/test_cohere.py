@@ -96,6 +96,8 @@ def test_documents_are_ranked_as_natively(tei: Service, tei_ranker: CrossEncoder
     assert distance([one["relevance_score"] for one in answer["results"]], scores[order]) <= 1e-5
     assert all(one.keys() == {"index", "relevance_score"} for one in answer["results"])
     assert answer["usage"]["total_tokens"] > 0
+    # Clients of Voyage for other languages than Python send no option that tells them apart, and read these.
+    assert (answer["object"], answer["data"]) == ("list", answer["results"])
     documents = [{"text": text} for text in RANKED]
     body: Json = {"model": "ranker", "query": QUERY, "documents": documents, "return_documents": True}
     best = ask(tei, path, top_n=2, **body)["results"]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.references.comparing import distance
 from tests.support.doubles import POISON
-from tests.support.serving import KEY, LONG, Json, Service, post
+from tests.support.serving import KEY, LONG, Json, Service, post, serve
 from tests.support.tei import TEXT, TEXTS, ask
 
 PATH = "/v1/embeddings"
@@ -226,7 +226,7 @@ def test_truncation_is_reported_or_refused(tei: Service) -> None:
         ),
         (
             "/v1/embeddings",
-            {"input": ["a"] * 257, "late_chunking": True},
+            {"input": ["a"] * 2049, "late_chunking": True},
             "join some of them, or send the text to /encode with `chunks`.",
         ),
         ("/v1/embed", {"texts": [LONG], "truncate": "NONE"}, 'leave out "truncate": "NONE" to have it cut.'),
@@ -337,15 +337,27 @@ def test_a_query_parameter_of_azure_is_refused(tei: Service) -> None:
     assert "/openai/deployments/{model}/embeddings" in Path("docs/protocols.md").read_text("utf-8")
 
 
+def test_a_request_has_as_many_inputs_as_the_original_takes(tei: Service) -> None:
+    """2048 texts, or lists of ids, in one request; a limit that is set holds here, too."""
+    texts = [f"Text number {i}." for i in range(2048)]
+    found = vectors(tei, input=texts)
+    assert len(found) == 2048
+    native = [item["embedding"] for item in tei.encode(texts[-256:], normalize=True)["data"]]
+    assert distance(found[-256:], native) <= 2e-6
+    assert len(vectors(tei, input=[[101, 1037, 102]] * 2048)) == 2048
+    with serve(max_inputs=3) as limited:
+        assert_error(post(limited, {"input": ["a"] * 4}, PATH), 400, "input", "the limit is 3")
+
+
 def test_other_errors_have_the_same_form(tei: Service) -> None:
     """An unknown model, no JSON, and too many inputs."""
     unknown = post(tei, {"input": "a", "model": "text-embedding-3-small"}, PATH)
     assert_error(unknown, 404, "model", "the models are: mini")
     assert unknown.json()["error"]["code"] == "model_not_found"
     assert_error(tei.http.post(PATH, content=b"{"), 400, "body", "not valid JSON")
-    for count in (257, 40_000):
+    for count in (2049, 40_000):
         many = post(tei, {"input": ["a"] * count}, PATH)
-        assert_error(many, 400, "input", f"input has {count} items and the limit is 256: split them")
+        assert_error(many, 400, "input", f"input has {count} items and the limit is 2048: split them")
     assert_error(tei.http.get(PATH), 405, None, "supports POST")
 
 

@@ -19,7 +19,6 @@ from service.protocols.exchange import Exchange
 from service.protocols.fields import PositiveNumber, TextList, at_most, first_other, invalid
 from service.protocols.lenient import Asked
 from service.replies.json_arrays import array_text
-from service.settings import Settings
 from service.tasks.embed import EmbedOptions, plan_encode
 from service.tasks.precision import Precision, quantize
 from service.tasks.results import Item
@@ -100,9 +99,9 @@ class CohereEmbedRequest(Asked):
         """The texts, from either field."""
         return self.texts or self.inputs or []
 
-    def check(self, count: int, settings: Settings) -> None:
+    def check(self, count: int, limit: int) -> None:
         """Raise the 413 of texts, of which `count` were sent, that are too many."""
-        check_count(count, settings, self.source)
+        check_count(count, limit, self.source)
 
 
 class CohereVectors(BaseModel):

@@ -1,5 +1,6 @@
 """`/v1/rerank` and `/v2/rerank`: documents in the order in which they match a query."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -72,9 +73,9 @@ class CohereRanking(BaseModel):
     """The documents, the largest score first."""
 
     id: str | None = Field(None, description="The id of the request.")
-    object: str | None = Field(None, description="`list`, in Voyage's form.")
+    object: str | None = Field(None, description="`list`.")
     results: list[RelevantDocument] | None = None
-    data: list[RelevantDocument] | None = Field(None, description="In Voyage's form, as `results`.")
+    data: list[RelevantDocument] | None = Field(None, description="As `results`; alone in Voyage's form.")
     model: str
     usage: dict[str, int]
     meta: dict[str, Any] | None = None
@@ -84,8 +85,10 @@ async def rerank(exchange: Exchange, body: CohereRerankRequest) -> Response:
     """Rank documents by how well they match a query, as native `/rerank` does."""
     exchange.cutting = 'leave out "truncation": false'
     exchange.names = _NAMES if body.top_k is None else {**_NAMES, "top_n": "top_k"}
-    exchange.value = partial(_document, voyage=body.voyage)
-    exchange.frame = partial(_frame, exchange, voyage=body.voyage)
+    written: list[dict[str, Any]] = []
+    exchange.value = partial(_document, written, voyage=body.voyage)
+    exchange.frame = partial(_frame, exchange, written, voyage=body.voyage)
+    exchange.copies = 1 if body.voyage else 2
     options = RankOptions(
         body.query,
         body.documents,
@@ -96,18 +99,22 @@ async def rerank(exchange: Exchange, body: CohereRerankRequest) -> Response:
     return await rank(exchange, options)
 
 
-def _document(item: Item, *, voyage: bool) -> dict[str, Any]:
+def _document(written: list[dict[str, Any]], item: Item, *, voyage: bool) -> dict[str, Any]:
     columns = item.columns
     one = {"index": columns["index"], "relevance_score": columns["score"]}
     if "text" in columns:
         one["document"] = columns["text"] if voyage else {"text": columns["text"]}
+    written.append(one)
     return one
 
 
-def _frame(exchange: Exchange, tokens: int, *, voyage: bool) -> tuple[bytes, bytes]:
+def _frame(
+    exchange: Exchange, written: list[dict[str, Any]], tokens: int, *, voyage: bool
+) -> tuple[bytes, bytes | Callable[[], bytes]]:
     rest: dict[str, Any] = {"model": exchange.engine.name, "usage": {"total_tokens": tokens}}
     if voyage:
         return b'{"object":"list","data":', b"," + orjson.dumps(rest)[1:]
     rest["usage"]["prompt_tokens"] = tokens
     rest |= {"id": exchange.context.request_id, "meta": {"billed_units": {"search_units": 1}}}
-    return b'{"results":', b"," + orjson.dumps(rest)[1:]
+    # Voyage's clients send nothing that tells them from Cohere's, unless they have options, and read `data`.
+    return b'{"results":', lambda: b',"object":"list",' + orjson.dumps({"data": written, **rest})[1:]

@@ -14,7 +14,6 @@ from service.protocols.decoding import answer_tokens, check_counts, decode_ids
 from service.protocols.exchange import Exchange
 from service.protocols.fields import IDS, MAX_IDS, Listed, NonEmptyText, id_lists, invalid
 from service.protocols.lenient import Asked
-from service.settings import Settings
 from service.tasks.results import Item
 
 _META = {"api_version": {"version": "1"}}
@@ -64,9 +63,9 @@ class CohereDetokenizeRequest(Asked):
         Field(description="Token ids of the model.")
     )
 
-    def check(self, count: int, settings: Settings) -> None:
+    def check(self, count: int, limit: int) -> None:
         """Raise the problem of ids, of which `count` were sent, that are too many."""
-        check_counts(self.tokens, count, settings, self.listed)
+        check_counts(self.tokens, count, limit, self.listed)
 
 
 class CohereText(BaseModel):

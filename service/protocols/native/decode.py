@@ -56,7 +56,7 @@ class DecodeResponse(BaseModel):
 async def decode(request: Request) -> Response:
     """Turn token ids into text, as the model's tokenizer joins them."""
     parsed = await read_request(request, DecodeRequest)
-    check_counts(parsed.body.token_ids, parsed.count, request.app.state.service.settings)
+    check_counts(parsed.body.token_ids, parsed.count, parsed.limit)
     exchange = Exchange.open(request, parsed)
     work = decode_ids(exchange, parsed.body.token_ids, skip_special_tokens=parsed.body.skip_special_tokens)
     return await exchange.in_time(work)

@@ -64,7 +64,8 @@ async def read_inference(request: Request, _: type[InferenceRequest]) -> ParsedR
     """Read a request to a model, of any Content-Type; raises Problem, or ClientDisconnect."""
     engine = find_engine(request, request.path_params["model"], request.path_params.get("version"))
     body = await _receive(request, engine.name)
-    return ParsedRequest(body, "json", "float32", len(body.inputs))
+    limit = request.app.state.service.settings.max_inputs
+    return ParsedRequest(body, "json", "float32", len(body.inputs), limit)
 
 
 async def _receive(request: Request, model: str) -> Inference:

@@ -70,7 +70,7 @@ def read_inputs(
     _check_names(tensors, by_name)
     for sent in by_name.values():
         _check_shape(sent.tensor)
-        check_count(sent.tensor.shape[0], settings, sent.name)
+        check_count(sent.tensor.shape[0], settings.max_inputs, sent.name)
     if "text" in by_name:
         return _read_texts(by_name)
     return _read_ids(by_name)

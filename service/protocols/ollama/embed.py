@@ -17,7 +17,6 @@ from service.protocols.exchange import Exchange
 from service.protocols.fields import WholeNumber, first_other
 from service.protocols.ollama.body import EmbeddingRequest
 from service.protocols.ollama.errors import WRONG_INPUT
-from service.settings import Settings
 from service.tasks.embed import EmbedOptions, plan_encode
 from service.tasks.prompts import choose_prompt
 
@@ -52,9 +51,9 @@ class OllamaEmbedRequest(EmbeddingRequest):
         texts: Sequence[str] = [self.input] if isinstance(self.input, str) else self.input
         return texts
 
-    def check(self, count: int, settings: Settings) -> None:
+    def check(self, count: int, limit: int) -> None:
         """Raise the problem of texts, of which `count` were sent, that are too many, or of another input."""
-        check_count(count, settings, "input")
+        check_count(count, limit, "input")
         if not isinstance(self.texts, Sequence) or first_other([*self.texts], str) is not None:
             raise Problem("invalid-request", WRONG_INPUT, members={"field": "input"})
 
@@ -91,20 +90,19 @@ class OllamaVector(BaseModel):
 
 async def embed_texts(exchange: Exchange, body: OllamaEmbedRequest) -> Response:
     """Return the vector of each text, of unit length."""
-    exchange.frame = partial(_frame, exchange, body.asked)
     size = exchange.engine.info.sentence_size
     dimensions = body.dimensions if body.dimensions and 0 < body.dimensions < size else None
     options = EmbedOptions(normalize=True, dimensions=dimensions)
     truncation = Truncation(body.truncate, "right", body.most_tokens)
     place = ("input.{}" if isinstance(body.input, list) else "input").format
-    return await _embed(exchange, body, options, truncation, place)
+    return await _embed(exchange, body, options, truncation, place, partial(_frame, exchange, body.asked))
 
 
 async def embed_text(exchange: Exchange, body: OllamaEmbeddingsRequest) -> Response:
     """Return the vector of a text, which is not normalized."""
-    exchange.alone, exchange.frame = True, _frame_one
+    exchange.alone = True
     options, truncation = EmbedOptions(normalize=False), Truncation(side="right", limit=body.most_tokens)
-    return await _embed(exchange, body, options, truncation, "prompt".format)
+    return await _embed(exchange, body, options, truncation, "prompt".format, _frame_one)
 
 
 async def _embed(
@@ -113,10 +111,11 @@ async def _embed(
     options: EmbedOptions,
     truncation: Truncation,
     place: Callable[[int], str],
+    frame: Callable[[int], tuple[bytes, bytes]],
 ) -> Response:
-    if not body.texts and exchange.frame is not None:
-        return Response(b"[]".join(exchange.frame(0)), media_type=JSON)
-    exchange.cutting, exchange.value = "", vector
+    if not body.texts:
+        return Response(b"[]".join(frame(0)), media_type=JSON)
+    exchange.cutting, exchange.value, exchange.frame = "", vector, frame
     info = exchange.engine.info
     plan = plan_encode(options, info, info.default_task)
     encodings = await exchange.tokenize(body.texts, truncation, choose_prompt(info), place)

@@ -19,7 +19,6 @@ from service.protocols.decoding import check_counts
 from service.protocols.fields import MAX_IDS, Listed, PositiveNumber, invalid, text_of
 from service.protocols.lenient import Asked, agree
 from service.protocols.texts_or_ids import TEXTS_OR_IDS, TextOrIds, texts_or_ids
-from service.settings import Settings
 from service.tasks.embed import EmbedOptions
 from service.tasks.precision import Precision
 
@@ -67,6 +66,7 @@ class EmbeddingsRequest(Asked):
     listed: ClassVar[str] = "input"
     example: ClassVar[str] = '{"input": "a text"}'
     most_numbers: ClassVar[int] = MAX_IDS
+    most_inputs: ClassVar[int] = 2048
 
     input: Input = Field(
         description="A text, the token ids of one, or a list of either. Ids run as they are, special ones "
@@ -111,10 +111,10 @@ class EmbeddingsRequest(Asked):
         agree(form | {name: kind for name, kind in types.items() if kind == "base64"})
         return self
 
-    def check(self, count: int, settings: Settings) -> None:
+    def check(self, count: int, limit: int) -> None:
         """Raise the problem of inputs, of which `count` were sent, that are too many."""
         way_out = _JOIN if self.late_chunking else SEVERAL
-        check_counts(self.input, count, settings, self.listed, way_out)
+        check_counts(self.input, count, limit, self.listed, way_out)
 
     def options(self) -> EmbedOptions:
         """Return which vectors are asked for."""

@@ -17,7 +17,6 @@ from service.protocols.decoding import check_counts
 from service.protocols.fields import IDS, Listed, first_other, id_lists, invalid
 from service.protocols.lenient import Asked, Fields
 from service.protocols.tei.errors import EmptyInput
-from service.settings import Settings
 
 
 def _capitalized(value: object) -> object:
@@ -59,9 +58,9 @@ class WithInputs(Asked, Truncated):
 
     inputs: Any
 
-    def check(self, count: int, settings: Settings) -> None:
+    def check(self, count: int, limit: int) -> None:
         """Raise the problem of inputs, of which `count` were sent, that are too many or empty."""
-        check_counts(self.inputs, count, settings, "inputs")
+        check_counts(self.inputs, count, limit, "inputs")
         if not all(map(_length, self.inputs.inputs)):
             raise EmptyInput("`inputs`", "inputs")
 

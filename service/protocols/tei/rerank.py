@@ -10,7 +10,6 @@ from service.protocols.lenient import Asked
 from service.protocols.reranking import rank
 from service.protocols.tei.errors import EmptyInput, EmptyList
 from service.protocols.tei.fields import Strings, Truncated
-from service.settings import Settings
 from service.tasks.errors import OptionError
 from service.tasks.rank import RankOptions, choose_method
 from service.tasks.results import Item
@@ -27,9 +26,9 @@ class TeiRerankRequest(Asked, Truncated):
     raw_scores: StrictBool = Field(default=False, description="Return logits.")
     return_text: StrictBool = Field(default=False, description="Return each text with its score.")
 
-    def check(self, count: int, settings: Settings) -> None:
+    def check(self, count: int, limit: int) -> None:
         """Raise the problem of texts, of which `count` were sent, that are too many or empty."""
-        super().check(count, settings)
+        super().check(count, limit)
         if not self.texts:
             raise EmptyList("texts")
         if not self.query and not all(self.texts):

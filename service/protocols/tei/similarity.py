@@ -11,7 +11,6 @@ from service.protocols.exchange import Exchange
 from service.protocols.lenient import Asked, Fields
 from service.protocols.tei.errors import EmptyInput, EmptyList
 from service.protocols.tei.fields import PROMPT_NAME, Strings, Truncated
-from service.settings import Settings
 from service.tasks.compare import CompareOptions
 from service.tasks.results import Item
 
@@ -48,9 +47,9 @@ class TeiSimilarityRequest(Asked):
         default_factory=SimilarityParameters, description="Truncation, and the prompt of all sentences."
     )
 
-    def check(self, _: int, settings: Settings) -> None:
+    def check(self, _: int, limit: int) -> None:
         """Raise the problem of sentences that are too many or empty."""
-        check_count(len(self.inputs), settings, "sentences")
+        check_count(len(self.inputs), limit, "sentences")
         if not self.inputs.sentences:
             raise EmptyList("inputs.sentences")
         if not (self.inputs.source_sentence and all(self.inputs.sentences)):

@@ -16,7 +16,6 @@ from service.protocols.fields import MAX_IDS
 from service.protocols.lenient import Asked
 from service.protocols.tei.errors import EmptyList
 from service.protocols.tei.fields import PROMPT_NAME, DecodedIds, TextOrTexts
-from service.settings import Settings
 from service.tasks.prompts import choose_prompt
 from service.tasks.results import Item
 
@@ -33,9 +32,9 @@ class TeiTokenizeRequest(Asked):
     add_special_tokens: StrictBool = Field(default=True, description="Return special tokens, too.")
     prompt_name: StrictStr | None = PROMPT_NAME
 
-    def check(self, count: int, settings: Settings) -> None:
+    def check(self, count: int, limit: int) -> None:
         """Raise the problem of texts, of which `count` were sent, that are too many or none."""
-        super().check(count, settings)
+        super().check(count, limit)
         if not self.inputs:
             raise EmptyList("inputs")
 
@@ -60,9 +59,9 @@ class TeiDecodeRequest(Asked):
     ids: DecodedIds = Field(description="The token ids of a text, or a list of such lists.")
     skip_special_tokens: StrictBool = Field(default=True, description="Leave out special tokens.")
 
-    def check(self, count: int, settings: Settings) -> None:
+    def check(self, count: int, limit: int) -> None:
         """Raise the problem of ids, of which `count` were sent, that are too many or none."""
-        check_counts(self.ids, count, settings, "ids")
+        check_counts(self.ids, count, limit, "ids")
         if not any(self.ids.inputs):
             raise EmptyList("ids")
 
