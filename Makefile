@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 TARGET ?= cpu
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE_OPTIONS ?=
+# For `make graph`: where to.
+DIST ?= dist
 # For `make test-thorough`: which files.
 THOROUGH ?= tests
 # For `make test-deploy`: which tests to run, which parts `tests/deploy/install.sh` installs, all by default, and options
@@ -25,7 +27,7 @@ LIBRARIES := $(patsubst tests/libraries/environments/%.txt,.venv-clients/%/.done
 # Those that are installed in seconds; `make test-rest` runs the tests of all that are installed.
 QUICK_LIBRARIES := openai cohere huggingface_hub voyageai tritonclient ollama
 
-.PHONY: serve check test test-thorough test-alone test-libraries quick-libraries test-rest test-all lint lock clean image wheel explorer test-deploy version
+.PHONY: serve check test test-thorough test-alone test-libraries quick-libraries test-rest test-all lint lock clean image wheel graph explorer test-deploy version
 
 serve: $(VENV)/.serve
 	@exec $(BIN)/headlight
@@ -86,6 +88,12 @@ wheel: $(VENV)/.test
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . client/python
 	@ls dist/*-linux_*.whl > /dev/null 2>&1 || { echo "The kernels could not be compiled: see above." >&2; exit 1; }
 	@ls dist
+
+# The embedded model as a graph, for a release: whoever serves it needs no PyTorch at all.
+graph: $(VENV)/.test
+	rm -rf $(DIST)/all-MiniLM-L6-v2
+	$(BIN)/python -m export all-MiniLM-L6-v2 $(DIST)/all-MiniLM-L6-v2
+	tar --create --gzip --file $(DIST)/all-MiniLM-L6-v2.tar.gz --directory $(DIST) all-MiniLM-L6-v2
 
 # The page at /explorer, from explorer/ into service/explorer/static. Only changing it needs Node: the result is committed.
 explorer:
