@@ -299,5 +299,5 @@ def _listed(x: Tensor, axis: int, indices: Tensor | None) -> Tensor:
 
 
 def _select(x: Tensor, tokens: Tensor) -> Tensor:
-    """Select tokens of hidden states (B, N, C), counted through all sequences: (tokens, C)."""
+    """Select tokens from hidden states (B, N, C) by their index in the flattened batch (B·N): (tokens, C)."""
     return x.flatten(0, 1).index_select(0, tokens)

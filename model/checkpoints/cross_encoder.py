@@ -102,6 +102,6 @@ def why_not_comparable(folder: Path, config: Mapping[str, Any]) -> str | None:
 def hidden_classifier(architectures: object) -> str:
     """Return the reason for a folder whose weights have a classifier that its config.json does not name."""
     return (
-        f"its weights have a classifier, but architectures in config.json is {shown(architectures)}: name "
-        "there the class that has it, which ends in ForSequenceClassification"
+        f"its weights have a classifier, but architectures in config.json is {shown(architectures)}: set it "
+        "to the class with the classifier, whose name ends in ForSequenceClassification"
     )

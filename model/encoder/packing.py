@@ -63,7 +63,7 @@ class Packing:
 
     @cached_property
     def runs(self) -> Sequence[Run]:
-        """Consecutive sequences of equal length, and as many unattended tokens, grouped."""
+        """Groups of consecutive sequences with the same length and the same number of unattended tokens."""
         runs, start = [], 0
         unattended = self.unattended or (0,) * len(self.lengths)
         for (length, hidden), group in groupby(zip(self.lengths, unattended, strict=True)):

@@ -89,11 +89,12 @@ class RelativeBias:
 class Disentangled:
     """Scores between contents and the distances of positions (He et al. 2021, DeBERTa, §3.1).
 
-    A table of 2·`span` embeddings of distances is projected in each layer to keys and queries of positions.
-    Queries of contents are compared with the keys (`content_to_position`), keys of contents with the queries
-    (`position_to_content`). Distances have rows of their own up to `max_distance`; or else, with `buckets`,
-    those up to half of them do, and further ones share rows on a logarithmic scale. `shared` projects with
-    the layer's own weights for queries and keys, and `norm` normalises the embeddings first.
+    Each layer projects a table of 2·`span` distance embeddings to position keys and position queries.
+    `content_to_position` compares content queries with position keys, and `position_to_content` compares
+    content keys with position queries. Without `buckets`, each distance up to `max_distance` has its own row.
+    With `buckets`, only distances up to half of them do; longer ones share rows on a logarithmic scale.
+    `shared` projects with the layer's own weights for queries and keys, and `norm` normalises the embeddings
+    first.
     """
 
     max_distance: int = 512

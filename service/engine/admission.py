@@ -29,9 +29,9 @@ class OverloadedError(Exception):
         self, *, requested: int, client_tokens: int, waiting: int, limit: int, retry: "Retry"
     ) -> None:
         super().__init__(
-            f"This request has about {requested} tokens, and {waiting} are queued, {client_tokens} of them "
-            f"this client's; the queue takes {limit}, as many as can be answered in time, and a client may "
-            "use no more of it than it leaves free."
+            f"The queue has no room for this request of about {requested} tokens: it holds {waiting} tokens, "
+            f"{client_tokens} of them from this client, and its limit is {limit}, which is what can be "
+            "answered in time. A client may not occupy more of the queue than remains free."
         )
         self.requested = requested
         self.client_tokens = client_tokens

@@ -83,8 +83,8 @@ def _built(request: Request) -> Page:
     if found is None:
         raise Problem(
             "not-found",
-            "The explorer was not built: run `npm ci && npm run build` in the folder explorer of the sources "
-            "and restart the service.",
+            "The explorer was not built: run `npm ci && npm run build` in the folder `explorer/` of the "
+            "source tree, then restart the service.",
         )
     return found
 

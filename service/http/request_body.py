@@ -86,7 +86,8 @@ async def read_request(
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
         raise Problem(
             "invalid-request",
-            f"The body has {len(raw)} fields; the fields are {', '.join(schema.model_fields)}.",
+            f"The body has {len(raw)} fields and the limit is {_MAX_FIELDS}: the fields are "
+            f"{', '.join(schema.model_fields)}.",
             members={"field": "body", "limit": _MAX_FIELDS, "actual": len(raw)},
         )
     try:

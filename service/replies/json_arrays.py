@@ -107,7 +107,7 @@ def _look_up(array: FloatArray, decimals: int) -> memoryview:
 
 
 def prepare(decimals: int = TABLE_DECIMALS) -> None:
-    """Create a lookup table in advance: the largest takes fifty milliseconds."""
+    """Build a lookup table before a request needs it: the largest takes 50 ms."""
     _table(decimals)
 
 

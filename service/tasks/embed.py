@@ -247,8 +247,8 @@ def _check_precision(options: EmbedOptions, sizes: Sequence[int], *, normalize: 
     def unnormalized(name: Names) -> str:
         one, other = name("normalize"), name("precision")
         return (
-            f'{one} is false, and the {other} "{precision}" has steps for vectors of unit length: set '
-            f'"{one}": true, or choose another {other}.'
+            f'{one} is false, but the {other} "{precision}" needs vectors of unit length: set "{one}": true, '
+            f"or choose another {other}."
         )
 
     if precision in STEPS and not normalize:
@@ -285,8 +285,8 @@ def _check_exposes(info: ModelInfo, what: str, option: str) -> None:
         returns = "its last hidden state" if info.exposes_tokens else "the vectors of texts"
         raise OptionError(
             lambda _: (
-                f"This model runs as a graph that returns {returns} but no {what}: export it with `headlight "
-                "export MODEL FOLDER`, and serve that folder."
+                f"This model runs as a graph that returns {returns} but no {what}: export the model's "
+                "weights with `headlight export MODEL FOLDER`, and serve FOLDER."
             ),
             option=option,
             kind="unsupported",
@@ -312,7 +312,8 @@ def resolve(
 ) -> tuple[int, ...]:
     """Convert indices to non-negative ones, keeping order and duplicates; raises OptionError.
 
-    `available` says how many there are, for the error, which is of the item of `option`, or else of an input.
+    The error takes from `available` how many indices there are. Its field is `input_` if that is given, or
+    else the wrong item of `option`.
     """
     # There may be thousands: each step looks at all of them at once.
     least = min(indices)

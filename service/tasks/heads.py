@@ -38,7 +38,7 @@ def check_head(
     needed = " or ".join(f"{kind} head" for kind in kinds)
     raise OptionError(
         lambda _: (
-            f'The model "{engine.name}" has no {needed}, which {needs} needs: {_way_out(engines, kinds)}.'
+            f'The model "{engine.name}" has no {needed}, which {needs} needs{_way_out(engines, kinds)}.'
         ),
         option="model",
         kind="unsupported",
@@ -54,11 +54,14 @@ def choose_from(names: Sequence[str]) -> str:
 def _way_out(engines: Mapping[str, Engine], kinds: tuple[HeadKind, ...]) -> str:
     having = [name for name, each in engines.items() if each.info.head and each.info.head.kind in kinds]
     if having:
-        return choose_from(having)
+        return f": {choose_from(having)}"
     if kinds == ("late_interaction",):
-        return "no served model has one; serve a folder of PyLate or of Stanford's ColBERT"
+        return ", and no other served model has one: serve a folder of PyLate or of Stanford's ColBERT"
     endings = " or ".join(_CHECKPOINTS[kind] for kind in kinds)
-    return f"no served model has one; serve a checkpoint whose architecture in config.json ends in {endings}"
+    return (
+        ", and no other served model has one: serve a checkpoint whose architecture in config.json ends in "
+        f"{endings}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,8 +166,8 @@ def choose_labelling(engine: Engine, head: HeadInfo, options: LabelOptions) -> L
     if options.top_k is not None:
         raise OptionError(
             lambda name: (
-                f"{name('top_k')} is {options.top_k}, which chooses labels of a whole text, and the model "
-                f'"{engine.name}" labels tokens, each with one label: leave it out.'
+                f"{name('top_k')} is {options.top_k}, but it applies only to models that label whole texts, "
+                f'and the model "{engine.name}" gives each token one label: leave {name("top_k")} out.'
             ),
             option="top_k",
             kind="unsupported",

@@ -64,7 +64,8 @@ def choose_method(engine: Engine, engines: Mapping[str, Engine]) -> Method:
     others = f", or {choose_from(names)}" if names else ""
     head = engine.info.head
     if head is not None and head.kind == "classification":
-        reason = f"sorts texts into {len(head.labels)} classes, which have no order: ask /predict for them"
+        labels = len(head.labels)
+        reason = f"classifies texts into {labels} classes, which are no ranking: send the texts to /predict"
     else:
         reason = f"does not rank texts: {engine.info.no_ranking}"
     raise OptionError(

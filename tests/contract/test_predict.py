@@ -264,7 +264,7 @@ def test_a_service_without_labels_says_what_to_serve(plain: Service) -> None:
 
 REFUSED: list[tuple[str, Json, str, str]] = [
     ("mood", {"aggregation": "simple"}, "aggregation", "labels whole texts: leave it out"),
-    ("tagger", {"top_k": 1}, "top_k", "labels tokens, each with one label: leave it out"),
+    ("tagger", {"top_k": 1}, "top_k", "gives each token one label: leave top_k out"),
     ("tagger", {"aggregation": "first", "raw_scores": True}, "raw_scores", "must be false with aggregation"),
     ("mood", {"top_k": 0}, "top_k", "must be at least 1"),
     ("mood", {"prompt": "a"}, "prompt", "is not a known field"),

@@ -227,7 +227,7 @@ def test_late_interaction_sums_the_best_matches(rankers: Service, colbert: LateI
             {"model": "classifier"},
             "unsupported",
             "model",
-            "ask /predict for them, or choose from bert, roberta,",
+            "send the texts to /predict, or choose from bert, roberta,",
         ),
         (
             {"model": "prompted", "raw_scores": True},

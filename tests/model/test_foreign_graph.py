@@ -162,7 +162,10 @@ def test_what_it_does_not_give_is_refused(
     """A 422 that says how to have it."""
     response = post(services, {"inputs": "a text", "model": "published", **body}, path)
     problem = assert_problem(response, 422, "unsupported", field=field)
-    assert "export it with `headlight export MODEL FOLDER`, and serve that folder." in problem["detail"]
+    assert (
+        "export the model's weights with `headlight export MODEL FOLDER`, and serve FOLDER."
+        in problem["detail"]
+    )
 
 
 def test_the_service_says_what_such_a_model_can(services: Service) -> None:

@@ -279,11 +279,11 @@ class Routes(
         prompt: str | None = None,
         task: str | None = None,
     ) -> SimilarityT:
-        """`POST /similarity`: of texts to a source, or without one of all texts to each other.
+        """`POST /similarity`: compare texts with a source, or with each other if there is none.
 
-        Any number of texts: those without a source that are too many for one request are encoded in several,
-        and compared here: by `function`, or else by the model's own, which `/info` names. Raises ValueError
-        if neither is known.
+        There may be any number of texts. Texts without a source that do not fit into one request are encoded
+        in several, and compared here: by `function`, or by default the model's own, which `/info` names.
+        Raises ValueError if neither is known.
 
         client.similarity(texts).similarities  # (texts, texts), float32
         """

@@ -72,7 +72,7 @@ class AngleTables:
 
 
 class PassPositions:
-    """The angles to turn by, the biases of scores and the vectors of distances, of one pass."""
+    """What the positions of one pass need: rotary angles, score biases and distance vectors."""
 
     def __init__(
         self, encoder: Encoder, packing: Packing, rows: int, tables: AngleTables, vectors: dict[Any, Vectors]

@@ -212,7 +212,7 @@ class NativeStack:
     def _run_part(
         self, x: Tensor, packing: Packing, plan: Plan, states: Mapping[int, Tensor], first: int
     ) -> None:
-        """Run consecutive sequences, from `first` of the batch on, into their rows of the states."""
+        """Run consecutive sequences, from number `first` of the batch, and write their rows of `states`."""
         last = plan.blocks + plan.ends_observing
         observes = bool(plan.observers or plan.in_kernels)
         pass_kernels = (self._observing if observes else None) or self._unobserved

@@ -364,7 +364,7 @@ class AttentionRequest(AttentionOptions, InputsRequest):
         """Why the response cannot have arrays of uint8; "" if it can."""
         if not self.maps:
             return NO_MAPS
-        return "and scores may be negative" if self.weights == "score" else ""
+        return "which cannot hold negative scores" if self.weights == "score" else ""
 
     @property
     def embeddings(self) -> EmbedOptions:

@@ -62,7 +62,7 @@ class Sent:
 def read_inputs(
     tensors: Sequence[InputTensor], octets: memoryview, settings: Settings
 ) -> list[Text] | list[Ids]:
-    """Read the inputs of a request, whose bytes after the JSON are `octets`: texts or pairs, or token ids.
+    """Read a request's texts, pairs or token ids; `octets` are the bytes that follow its JSON.
 
     Raises Problem.
     """
