@@ -6,16 +6,18 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 
 from tests.deploy.prometheus_server import Prometheus, hastened, prometheus, tool
-from tests.deploy.traffic import KEY, clients, crowd, ordinary, unlucky
+from tests.deploy.traffic import KEY, clients, crowd, embeddings, ordinary, unlucky
 from tests.deploy.watching import (
     DASHBOARDS,
     PROMETHEUS,
     dashboard,
     panel_expressions,
+    panels,
     records,
     rule_expressions,
 )
@@ -96,7 +98,8 @@ def small(port: int, *, wait: bool = True) -> AbstractContextManager[Service]:
 
 def substituted(promql: str) -> str:
     """An expression as Grafana sends it, with its variables in place."""
-    values = {"$__rate_interval": "5s", "$__range": "60s", "$instance": ".+", "$model": MODEL}
+    values = {"$__rate_interval": "5s", "$__range": "60s", "$instance": ".+", "$route": ".+", "$model": MODEL}
+    values["$price"] = "0.02"
     for name, value in values.items():
         promql = promql.replace(name, value)
     assert "$" not in promql
@@ -125,6 +128,26 @@ def assert_answered(watched: Prometheus, where: str, promql: str) -> None:
     while not answered():
         assert time.monotonic() < until, f"{where} is empty: {promql}"
         time.sleep(0.2)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_every_panel_shows_a_load_of_embeddings_alone(processes: int, tmp_path: Path) -> None:
+    """No panel is empty where clients know OpenAI's protocol alone, with one process and with several."""
+    port = free_port()
+    with (
+        prometheus(port, tmp_path) as watched,
+        serve(port=port, processes=processes, api_keys=KEY) as service,
+    ):
+        with clients(service, embeddings):
+            time.sleep(CALM_S)
+            for name in DASHBOARDS:
+                for panel in panels(name):
+                    for target in panel["targets"]:
+                        assert_answered(watched, f"{name}: {panel['title']}", substituted(target["expr"]))
+            (cost,) = (panel["targets"] for panel in panels("service") if panel["title"] == "Cost by key")
+            assert watched.query(substituted(cost[0]["expr"]))[0].value > 0
+        served = {sample.labels["route"] for sample in watched.query("headlight_inputs_total > 0")}
+        assert served == {"/v1/embeddings"}
 
 
 def test_a_day_of_the_service(watched: Prometheus, port: int) -> None:
