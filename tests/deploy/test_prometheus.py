@@ -196,5 +196,5 @@ def assert_variables_have_values(watched: Prometheus, name: str) -> None:
     """The lists that a dashboard offers have something to choose."""
     for variable in dashboard(name)["templating"]["list"]:
         if variable["type"] == "query":
-            (parts,) = re.findall(r"^label_values\((\w+), (\w+)\)$", variable["query"]["query"])
+            (parts,) = re.findall(r"^label_values\((.+), (\w+)\)$", variable["query"]["query"])
             assert watched.label_values(parts[1], parts[0]), variable["name"]
