@@ -173,6 +173,15 @@ def moved(service: Service, path: str, body: Json, status: int) -> dict[str, flo
     } | {"size": response.num_bytes_downloaded}
 
 
+def test_garbage_collections_are_counted_in_every_process(quiet: Service) -> None:
+    """Each collects what its start left, and what it counts is seen within a second."""
+    processes = int(os.environ.get("TEST_PROCESSES", "1"))
+    until = time.monotonic() + 10
+    while quiet.metrics()['headlight_gc_collections_total{generation="2"}'] < processes:
+        assert time.monotonic() < until
+        time.sleep(0.2)
+
+
 @pytest.mark.parametrize("path", ROUTES)
 def test_an_answer_moves_its_numbers_by_what_it_carried(quiet: Service, path: str) -> None:
     """Inputs, tokens, cuts, batches, bytes and stages add up to what was asked and sent."""
