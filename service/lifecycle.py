@@ -333,6 +333,7 @@ class ServiceState:
         """
         if time.monotonic() - self._logged_at >= _LOGGED_S:
             self.log_refusals()
+        self.metrics.garbage.update()
         self.memory.measure()
         if self._trimmer is not None:
             self._trimmer.check()

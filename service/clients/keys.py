@@ -65,10 +65,12 @@ class Keys:
         return _name(digest)
 
     def log(self, sentence: str) -> None:
-        """Log a sentence that has a place for their number."""
+        """Log a sentence that has a place for their number, as a warning if there are none."""
         number = len(self._digests)
-        locked = "" if number else ": every request is refused until there is one"
-        log.info(sentence + "%s", number, locked)
+        if number:
+            log.info(sentence, number)
+        else:
+            log.warning(sentence + ": every request is refused until there is one", number)
 
     @property
     def _digests(self) -> frozenset[bytes]:

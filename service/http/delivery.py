@@ -183,6 +183,8 @@ class Delivery:
         metrics.sent(route, self.style.format, self.sent)
         if complete:
             metrics.answered(route, self.model, inputs=self.work.inputs, truncated=self.work.truncated)
+            if self.context.key is not None:
+                metrics.key_tokens.labels(self.context.key).inc(self.work.tokens)
 
     @property
     def _short(self) -> bool:

@@ -152,7 +152,8 @@ async def metrics(request: Request) -> Response:
 
     def make() -> bytes:
         state.metrics.ready.set(int(state.ready))
-        state.metrics.keys(state.keys.names)
+        if state.keys.required:
+            state.metrics.keys(state.keys.names)
         for name, engine in state.engines.items():
             queue_tokens, batch_tokens = engine.max_queue_tokens, engine.max_batch_tokens
             state.metrics.limits(name, queue_tokens=queue_tokens, batch_tokens=batch_tokens)

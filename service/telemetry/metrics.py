@@ -17,6 +17,7 @@ from service.endpoints import Endpoint, Endpoints
 from service.problems import KINDS, NOT_OF_INFERENCE
 from service.sharing.metric_values import MetricValues, Part
 from service.telemetry.exposition import Exposition
+from service.telemetry.garbage import GarbageCollections
 from service.telemetry.processes import Processes
 from service.telemetry.scrapes import Scrapes
 from service.telemetry.series import Kind, Metric, Over
@@ -104,8 +105,14 @@ class Metrics:
             "response_bytes_total", "Response body bytes as sent.", "route", "format"
         )
         self.key_requests = self._counter("key_requests_total", "Requests authorized by an API key.", "key")
+        self.key_tokens = self._counter(
+            "key_tokens_total", "Tokens run for complete responses to requests with an API key.", "key"
+        )
         self.key_last_used = self._gauge(
             "key_last_used_timestamp_seconds", "When a key was last used; 0 if not since startup.", "key"
+        )
+        self.api_keys = self._gauge(
+            "api_keys", "API keys accepted; without a setting of keys there is no such number.", over="own"
         )
         self.lost = self._counter(
             "lost_requests_total", "Inference requests whose worker process ended before it answered."
@@ -135,6 +142,9 @@ class Metrics:
         self.build_info = self._gauge("build_info", "The running version.", "version")
         ready = self._gauge("ready", "Whether every model is loaded and its worker alive.", over="own")
         self.ready = ready.labels()
+        self.garbage = GarbageCollections(
+            self._counter("gc_collections_total", "Garbage collections of all processes.", "generation")
+        )
 
     def _counter(self, name: str, about: str, *labels: str) -> Metric:
         return self._define("counter", name, about, labels)
@@ -198,9 +208,11 @@ class Metrics:
             self.rejected.labels(kind).inc()
 
     def keys(self, names: frozenset[str]) -> None:
-        """Expose series of exactly these keys, and no longer those of revoked ones."""
+        """Expose their number and series of exactly these keys, and no longer those of revoked ones."""
+        self.api_keys.labels().set(len(names))
         for name in names - self._keys:
             self.key_requests.labels(name)
+            self.key_tokens.labels(name)
             self.key_last_used.labels(name)
         self._keys = names
 

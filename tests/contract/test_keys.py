@@ -1,6 +1,7 @@
 """Who may ask: keys from the settings and from a file, over HTTP."""
 
 import hashlib
+import json
 import os
 import re
 import time
@@ -190,6 +191,27 @@ def test_metrics_and_log_say_which_key_was_used(guarded: Service) -> None:
     assert digest_of(THIRD) not in guarded.log
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "tokens"),
+    [
+        ("/encode", {"inputs": ["one", "two words"]}, 3 + 4),
+        ("/encode", {"inputs": []}, 0),
+        ("/tokenize", {"inputs": ["one", "two words"]}, 0),
+        ("/v1/embeddings", {"input": ["one", "two words"], "model": "all-MiniLM-L6-v2"}, 3 + 4),
+        ("/v1/rerank", {"query": "one", "documents": ["two words", "one"]}, 3 + 4 + 3),
+    ],
+)
+def test_tokens_count_for_the_key_that_asked(guarded: Service, path: str, body: Json, tokens: int) -> None:
+    """As many as the response says were run, on every protocol; none for what is refused or runs nothing."""
+    series = f'headlight_key_tokens_total{{key="{digest_of(FIRST)}"}}'
+    before = guarded.metrics()[series]
+    response = guarded.http.post(path, json=body, headers=bearer(FIRST))
+    assert guarded.metrics()[series] - before == tokens
+    if tokens:
+        usage = response.json()["usage"]
+        assert tokens in usage.values()
+
+
 def test_keys_rotate_without_a_restart(guarded: Service, key_file: Path) -> None:
     """First the old one, then both, then the new one alone; the log counts them and names none."""
 
@@ -216,8 +238,12 @@ def test_keys_rotate_without_a_restart(guarded: Service, key_file: Path) -> None
     wait_until(FIRST, 401)
     wait_until(SECOND, 200)
     assert {digest_of(SECOND)} == named()
+    assert guarded.metrics()["headlight_api_keys{}"] == 1
     write()
     wait_until(SECOND, 401)
+    assert guarded.metrics()["headlight_api_keys{}"] == 0
+    (warning,) = (line for line in map(json.loads, guarded.log.splitlines()) if line["level"] == "warning")
+    assert warning["message"].startswith("the API keys have changed: 0 are accepted")
     write(FIRST)
     wait_until(FIRST, 200)
     assert not any(key in guarded.log for key in (FIRST, SECOND, THIRD))

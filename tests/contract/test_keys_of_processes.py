@@ -92,7 +92,10 @@ def test_the_log_and_the_metrics_are_those_of_one_service(guarded: Service, key_
 
     statuses(guarded, FIRST)
     assert named() == {digest_of(FIRST), digest_of(THIRD)}
-    assert guarded.metrics()[f'headlight_key_requests_total{{key="{digest_of(FIRST)}"}}'] == 30
+    samples = guarded.metrics()
+    assert samples[f'headlight_key_requests_total{{key="{digest_of(FIRST)}"}}'] == 30
+    assert samples[f'headlight_key_tokens_total{{key="{digest_of(FIRST)}"}}'] == 30 * 3
+    assert samples["headlight_api_keys{}"] == 2
     write(key_file, SECOND)
     wait_until(lambda: "the API keys have changed" in guarded.log, guarded, seconds=5)
     statuses(guarded, SECOND)

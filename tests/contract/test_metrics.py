@@ -44,6 +44,7 @@ SERIES = {
     "requests_in_flight": [],
     "response_bytes_total": ["format", "route"],
     "inference_failures_total": ["model", "reason"],
+    "gc_collections_total": ["generation"],
     "model_info": ["backend", "device", "dtype", "family", "kernels", "model"],
     "build_info": ["version"],
     "ready": [],
@@ -105,7 +106,9 @@ def test_keys_have_series_as_long_as_they_open() -> None:
     metrics.key_used("new")
     for name, used in (("old", 0), ("new", 1)):
         samples = parse_metrics(metrics.exposition().decode())
+        assert samples["headlight_api_keys{}"] == 2
         assert samples[f'headlight_key_requests_total{{key="{name}"}}'] == used
+        assert samples[f'headlight_key_tokens_total{{key="{name}"}}'] == 0
         last = samples[f'headlight_key_last_used_timestamp_seconds{{key="{name}"}}']
         assert last == 0 if not used else abs(last - time.time()) < 60
     for i in range(100):
@@ -128,7 +131,8 @@ def test_a_registry_belongs_to_its_app() -> None:
 def test_the_running_service_exposes_them_all(service: Service) -> None:
     """Over HTTP, in the Prometheus text format, with those of the process.
 
-    Those of the garbage collector are of one interpreter, so a service of several processes has none.
+    The library's own of the garbage collector are of one interpreter, so a service of several processes has
+    none; ours are of all. A service that asks for no key has no number of keys.
     """
     response = service.http.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=")
@@ -137,6 +141,7 @@ def test_the_running_service_exposes_them_all(service: Service) -> None:
     assert samples["process_resident_memory_bytes{}"] > 1e7
     one = os.environ.get("TEST_PROCESSES", "1") == "1"
     assert ('python_gc_collections_total{generation="2"}' in samples) == one
+    assert "headlight_api_keys{}" not in samples
     assert samples["headlight_ready{}"] == 1
     (served,) = service.http.get("/info").json()["models"]
     for name in ("queue", "batch"):
@@ -154,7 +159,7 @@ def quiet() -> Iterator[Service]:
 
 
 def moved(service: Service, path: str, body: Json, status: int) -> dict[str, float]:
-    """What one request changes."""
+    """What one request changes; garbage is collected whenever it has to be."""
     before = service.metrics()
     response = post(service, body, path)
     assert response.status_code == status
@@ -162,8 +167,19 @@ def moved(service: Service, path: str, body: Json, status: int) -> dict[str, flo
     return {
         name.removeprefix("headlight_"): value - before.get(name, 0)
         for name, value in after.items()
-        if value != before.get(name, 0) and name.startswith("headlight_")
+        if value != before.get(name, 0)
+        and name.startswith("headlight_")
+        and not name.startswith("headlight_gc_")
     } | {"size": response.num_bytes_downloaded}
+
+
+def test_garbage_collections_are_counted_in_every_process(quiet: Service) -> None:
+    """Each collects what its start left, and what it counts is seen within a second."""
+    processes = int(os.environ.get("TEST_PROCESSES", "1"))
+    until = time.monotonic() + 10
+    while quiet.metrics()['headlight_gc_collections_total{generation="2"}'] < processes:
+        assert time.monotonic() < until
+        time.sleep(0.2)
 
 
 @pytest.mark.parametrize("path", ROUTES)

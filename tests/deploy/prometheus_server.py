@@ -1,7 +1,6 @@
 """Starts the real Prometheus on the loopback, with the rules of the repository, a minute made a second."""
 
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -11,22 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 import yaml
 
+from tests.deploy.tools import tool
 from tests.deploy.watching import PROMETHEUS, read_yaml
 from tests.support.serving import free_port
 
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
 _PATIENCE_S = 90.0
-
-
-def tool(name: str) -> str:
-    """The path of a program of Debian's; a test that needs a missing one fails."""
-    found = shutil.which(name)
-    if found is None:
-        pytest.fail(f"{name} is not installed: Debian's package prometheus has it")
-    return found
 
 
 def hastened(rules: str) -> str:
@@ -77,11 +68,11 @@ class Prometheus:
         return [(rule["name"], rule.get("lastError", "")) for rule in rules if rule["health"] == "err"]
 
     def firing(self) -> set[str]:
-        """The alarms that are firing now."""
+        """The alerts that are firing now."""
         return {sample.labels["alertname"] for sample in self.query('ALERTS{alertstate="firing"}')}
 
     def ever_fired(self) -> set[str]:
-        """The alarms that were firing at any time."""
+        """The alerts that were firing at any time."""
         fired = self.query('max_over_time(ALERTS{alertstate="firing"}[1h])')
         return {sample.labels["alertname"] for sample in fired}
 

@@ -1,4 +1,4 @@
-"""The real Prometheus watches the real service: every expression answers, and alarms fire as they should."""
+"""The real Prometheus watches the real service: every expression answers, and alerts fire as they should."""
 
 import math
 import re
@@ -6,16 +6,19 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 
-from tests.deploy.prometheus_server import Prometheus, hastened, prometheus, tool
-from tests.deploy.traffic import KEY, clients, crowd, ordinary, unlucky
+from tests.deploy.prometheus_server import Prometheus, hastened, prometheus
+from tests.deploy.tools import tool
+from tests.deploy.traffic import KEY, clients, crowd, embeddings, ordinary, unlucky
 from tests.deploy.watching import (
     DASHBOARDS,
     PROMETHEUS,
     dashboard,
     panel_expressions,
+    panels,
     records,
     rule_expressions,
 )
@@ -49,8 +52,8 @@ def test_promtool_accepts_the_configuration() -> None:
     promtool("check", "config", "--lint=all", "--lint-fatal", str(PROMETHEUS / "prometheus.yml"))
 
 
-def test_promtool_sees_every_alarm_fire_and_stay_silent() -> None:
-    """The cases in deploy/prometheus/tests hold, to the words of the alarms."""
+def test_promtool_sees_every_alert_fire_and_stay_silent() -> None:
+    """The cases in deploy/prometheus/tests hold, to the words of the alerts."""
     promtool("test", "rules", *map(str, sorted((PROMETHEUS / "tests").glob("*.yml"))))
 
 
@@ -96,7 +99,8 @@ def small(port: int, *, wait: bool = True) -> AbstractContextManager[Service]:
 
 def substituted(promql: str) -> str:
     """An expression as Grafana sends it, with its variables in place."""
-    values = {"$__rate_interval": "5s", "$__range": "60s", "$instance": ".+", "$model": MODEL}
+    values = {"$__rate_interval": "5s", "$__range": "60s", "$instance": ".+", "$route": ".+", "$model": MODEL}
+    values["$price"] = "0.02"
     for name, value in values.items():
         promql = promql.replace(name, value)
     assert "$" not in promql
@@ -104,13 +108,13 @@ def substituted(promql: str) -> str:
 
 
 def both_sides(promql: str) -> str:
-    """An alarm's expression that has a value whenever both sides of its comparisons have one."""
+    """An alert's expression that has a value whenever both sides of its comparisons have one."""
     promql = re.sub(r"^absent\((.+)\)$", r"\1", promql.strip())
     return re.sub(r"(?<![=!<>])(==|!=|<=|>=|<|>)(?=\s)", r"\1 bool", promql)
 
 
 def test_comparisons_become_values() -> None:
-    """The way in which alarms are looked at keeps both sides, and takes only thresholds away."""
+    """Both sides of a comparison stay, and only thresholds go."""
     assert both_sides('a{b=~"c"} > 1\nand d <= 2') == 'a{b=~"c"} > bool 1\nand d <= bool 2'
     assert both_sides('absent(up{a!="b"})\n') == 'up{a!="b"}'
 
@@ -127,8 +131,28 @@ def assert_answered(watched: Prometheus, where: str, promql: str) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_every_panel_shows_a_load_of_embeddings_alone(processes: int, tmp_path: Path) -> None:
+    """No panel is empty where clients know OpenAI's protocol alone, with one process and with several."""
+    port = free_port()
+    with (
+        prometheus(port, tmp_path) as watched,
+        serve(port=port, processes=processes, api_keys=KEY) as service,
+    ):
+        with clients(service, embeddings):
+            time.sleep(CALM_S)
+            for name in DASHBOARDS:
+                for panel in panels(name):
+                    for target in panel["targets"]:
+                        assert_answered(watched, f"{name}: {panel['title']}", substituted(target["expr"]))
+            (cost,) = (panel["targets"] for panel in panels("service") if panel["title"] == "Cost by key")
+            assert watched.query(substituted(cost[0]["expr"]))[0].value > 0
+        served = {sample.labels["route"] for sample in watched.query("headlight_inputs_total > 0")}
+        assert served == {"/v1/embeddings"}
+
+
 def test_a_day_of_the_service(watched: Prometheus, port: int) -> None:
-    """Calm, then overloaded and failing, then gone, then back again and again: as the alarms say."""
+    """Calm, then overloaded and failing, then gone, then back again and again: as the alerts say."""
     with small(port) as service:
         calm(watched, service)
         bad(watched, service)
@@ -146,7 +170,7 @@ def test_a_day_of_the_service(watched: Prometheus, port: int) -> None:
 
 
 def calm(watched: Prometheus, service: Service) -> None:
-    """A service that does well: everything recorded has a value from the start, and no alarm goes off."""
+    """A service that does well: everything recorded has a value from the start, and no alert fires."""
     watched.wait_until(lambda: all(watched.query(record) for record in records()))
     assert watched.query("job:headlight_requests:rate5m")[0].value == 0
     with clients(service, ordinary):
@@ -156,7 +180,7 @@ def calm(watched: Prometheus, service: Service) -> None:
 
 
 def bad(watched: Prometheus, service: Service) -> None:
-    """More than it can do, and inputs that fail: those alarms and no others; and nothing asked is empty."""
+    """More than it can do, and inputs that fail: those alerts and no others; and nothing asked is empty."""
     with clients(service, ordinary, unlucky, crowd):
         watched.wait_until(lambda: watched.firing() >= PROVOKED)
         assert watched.faulty_rules() == []
@@ -173,5 +197,5 @@ def assert_variables_have_values(watched: Prometheus, name: str) -> None:
     """The lists that a dashboard offers have something to choose."""
     for variable in dashboard(name)["templating"]["list"]:
         if variable["type"] == "query":
-            (parts,) = re.findall(r"^label_values\((\w+), (\w+)\)$", variable["query"]["query"])
+            (parts,) = re.findall(r"^label_values\((.+), (\w+)\)$", variable["query"]["query"])
             assert watched.label_values(parts[1], parts[0]), variable["name"]

@@ -1,4 +1,4 @@
-"""Every alarm is explained, tested, and made of what is there."""
+"""Every alert is explained, tested, and made of what is there."""
 
 import re
 from typing import Any
@@ -23,9 +23,9 @@ from tests.deploy.watching import (
 )
 from tests.support.serving import ROOT, Json
 
-_, _, _ALARMS = MONITORING.partition("\n## Alerts\n")
-_ALARMS = _ALARMS.partition("\n## ")[0]
-RUNBOOKS = dict(re.findall(r"^### (\S+)\n\n(.+?)(?=\n+### |\Z)", _ALARMS, flags=re.DOTALL | re.MULTILINE))
+_, _, _RUNBOOKS = MONITORING.partition("\n## Alerts\n")
+_RUNBOOKS = _RUNBOOKS.partition("\n## ")[0]
+RUNBOOKS = dict(re.findall(r"^### (\S+)\n\n(.+?)(?=\n+### |\Z)", _RUNBOOKS, flags=re.DOTALL | re.MULTILINE))
 
 
 def promtool_cases() -> list[Json]:
@@ -34,14 +34,14 @@ def promtool_cases() -> list[Json]:
     return [case for file in files for case in read_yaml("prometheus", "tests", file.name)["tests"]]
 
 
-def alarm_cases(name: str) -> list[Any]:
-    """What is expected of an alarm: alerts, or none, for each time that it is looked at."""
+def alert_cases(name: str) -> list[Any]:
+    """The alerts that the cases expect under this name at each evaluation, or none."""
     checks = [check for case in promtool_cases() for check in case.get("alert_rule_test", [])]
     return [check["exp_alerts"] for check in checks if check["alertname"] == name]
 
 
 @pytest.mark.parametrize("name", alerts())
-def test_an_alarm_says_what_it_means(name: str) -> None:
+def test_an_alert_says_what_it_means(name: str) -> None:
     """It has a severity that somebody routes by, two sentences, and the address of its runbook."""
     rule = alerts()[name]
     assert rule["labels"] in ({"severity": "page"}, {"severity": "ticket"})
@@ -52,14 +52,14 @@ def test_an_alarm_says_what_it_means(name: str) -> None:
     assert annotations["runbook"] == f"docs/monitoring.md#{name.lower()}"
 
 
-def test_every_alarm_has_a_runbook_and_every_runbook_an_alarm() -> None:
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     """The headings under "Alerts" are the alerts, none missing and none left over."""
     assert sorted(RUNBOOKS) == sorted(alerts())
 
 
 @pytest.mark.parametrize("name", sorted(RUNBOOKS))
 def test_a_runbook_speaks_of_what_is_there(name: str) -> None:
-    """The panels, series and other alarms that it names exist."""
+    """The panels, series and other alerts that it names exist."""
     text = RUNBOOKS[name]
     assert len(text.split()) > 40
     titles = {panel["title"] for board in DASHBOARDS for panel in panels(board)}
@@ -77,9 +77,9 @@ def test_the_objectives_name_what_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("name", alerts())
-def test_an_alarm_is_seen_to_fire_and_to_stay_silent(name: str) -> None:
+def test_an_alert_is_seen_to_fire_and_to_stay_silent(name: str) -> None:
     """The cases for promtool have it go off in one and hold still in another."""
-    expected = alarm_cases(name)
+    expected = alert_cases(name)
     assert any(expected)
     assert not all(expected)
 
@@ -93,7 +93,7 @@ def test_a_recorded_value_is_checked(record: str) -> None:
 
 @pytest.mark.parametrize("record", records())
 def test_a_recorded_name_is_formed_as_others_are_and_used(record: str) -> None:
-    """Level, metric and operation; and some alarm, dashboard or other rule reads it."""
+    """Level, metric and operation; and some alert, dashboard or other rule reads it."""
     assert re.fullmatch(r"(job|instance_model):headlight_[a-z_]+:[a-z]+(_[a-z]+)?\d*[mhd]?", record)
     boards = [e.promql for board in DASHBOARDS for e in panel_expressions(board)]
     assert any(
@@ -102,7 +102,7 @@ def test_a_recorded_name_is_formed_as_others_are_and_used(record: str) -> None:
 
 
 def test_rules_are_made_of_series_that_exist() -> None:
-    """A metric that was renamed would leave its alarms silent for ever."""
+    """A metric that was renamed would leave its alerts silent for ever."""
     assert unknown_names(rule_expressions()) == []
 
 

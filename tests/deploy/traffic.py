@@ -33,6 +33,13 @@ def ordinary(http: httpx.Client) -> None:
     time.sleep(0.05)
 
 
+def embeddings(http: httpx.Client) -> None:
+    """What a client of OpenAI's sends, one text and several."""
+    for texts in ("a text", ["a text", "another one"]):
+        http.post("/v1/embeddings", json={"input": texts, "model": "all-MiniLM-L6-v2"}).raise_for_status()
+    time.sleep(0.05)
+
+
 def unlucky(http: httpx.Client) -> None:
     """What cannot be computed, and what cannot be in time."""
     http.post("/encode", json={"inputs": f"some {POISON}"})

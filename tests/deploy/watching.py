@@ -19,7 +19,7 @@ GRAFANA = ROOT / "deploy" / "grafana"
 DASHBOARDS = ("service", "model")
 MONITORING = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
 
-# Of Prometheus itself, for every target and every alarm.
+# Of Prometheus itself, for every target and every alert.
 _PROMETHEUS_OWN = {"up", "scrape_duration_seconds", "ALERTS"}
 _KEYWORDS = {"and", "or", "unless", "bool"}
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)")
@@ -43,7 +43,7 @@ def _rules(name: str) -> list[Json]:
 
 @cache
 def alerts() -> dict[str, Json]:
-    """The alarms by their names."""
+    """The alerts by their names."""
     return {rule["alert"]: rule for rule in _rules("alerts.yml")}
 
 

@@ -236,3 +236,22 @@ def test_a_file_that_cannot_be_used_ends_the_start(fault: str, tmp_path: Path) -
     FAULTS[fault](file)
     with pytest.raises(KeyFileError, match=str(file)):
         KeyFile(file)
+
+
+def test_a_file_without_keys_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """At the start and when it is emptied: all clients are refused, and nothing else says why."""
+    file = tmp_path / "keys"
+    file.write_text("# none yet", encoding="utf-8")
+    with caplog.at_level(logging.INFO):
+        key_file = open_key_file(frozenset(), file)
+        assert key_file is not None
+        for text in (FIRST, "", SECOND):
+            file.write_text(text, encoding="utf-8")
+            twice(key_file)
+    locked = ": every request is refused until there is one"
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("WARNING", f"0 API key(s) are accepted{locked}"),
+        ("INFO", "the API keys have changed: 1 are accepted"),
+        ("WARNING", f"the API keys have changed: 0 are accepted{locked}"),
+        ("INFO", "the API keys have changed: 1 are accepted"),
+    ]
