@@ -70,6 +70,13 @@ def test_vectors_have_unit_length(tei: Service, reference: Reference) -> None:
     assert answer["load_duration"] == 0
 
 
+def test_a_long_response_has_its_time_too(tei: Service) -> None:
+    """A thread writes it: what stands around the vectors is made there as well."""
+    answer = ask(tei, EMBED, model="mini", input=["a"] * 100)
+    assert len(answer["embeddings"]) == 100
+    assert 0 < answer["total_duration"] < 60e9
+
+
 def test_the_older_route_does_not_normalize(tei: Service, reference: Reference) -> None:
     """And cuts what is too long; there is no vector of an empty text, or of none."""
     for text in (TEXT, LONG):
