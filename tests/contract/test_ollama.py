@@ -223,6 +223,14 @@ def test_names_may_have_a_tag(tagged: Service) -> None:
     assert len({one["digest"] for one in found}) == 2
 
 
+def test_responses_have_the_form_that_is_asked_for(tei: Service) -> None:
+    """Or are refused: there is JSON alone."""
+    body = {"model": "mini", "input": TEXT}
+    assert_error(post(tei, body, EMBED, Accept="image/png"), 406, "Accept: image/png includes no available")
+    assert_error(post(tei, body, f"{EMBED}?dtype=float16"), 400, "The query parameter dtype has no effect")
+    assert post(tei, body, EMBED, Accept="text/html, */*;q=0.1").status_code == 200
+
+
 def test_limits_are_those_of_the_native_route(tagged: Service) -> None:
     """Of inputs, and of the time that a request may take."""
     refused = post(tagged, {"model": "mini", "input": ["a"] * 5}, EMBED)
