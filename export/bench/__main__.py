@@ -41,11 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     target: str | None = options.target
     if target is not None and target.startswith("https://"):
         parser.error("TLS would be measured too: name the service's own address, as http://HOST:8000")
-    running: AbstractContextManager[Target] = (
-        nullcontext(Target(target.rstrip("/"), options.model, options.key))
-        if target is not None and target.startswith("http://")
-        else started([] if target is None else [target])
-    )
+    running: AbstractContextManager[Target]
+    if target is not None and target.startswith("http://"):
+        running = nullcontext(Target(target.rstrip("/"), options.model, options.key))
+    elif options.model is not None or options.key is not None:
+        parser.error("--model and --key are for a URL; a model to measure goes without a flag")
+    else:
+        running = started([] if target is None else [target])
     try:
         with running as service:
             _measure_all(service, options.seconds)

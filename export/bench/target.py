@@ -42,7 +42,7 @@ class Target:
         try:
             answer = httpx.get(f"{self.url}/info", headers=headers, trust_env=False)
             models: list[dict[str, str | int]] = answer.raise_for_status().json()["models"]
-        except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
             raise LoadError(f"{self.url} does not describe its models at /info: {error}") from error
         found = [model for model in models if self.model in (None, model["name"])]
         if not found:

@@ -1,6 +1,6 @@
 """The protocol of another server as a value: its name, the form of its errors, and what its routes share."""
 
-import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -151,8 +151,11 @@ class Contract:
 
 
 def elapsed_s(exchange: Exchange) -> float:
-    """Return the seconds since a request was read, and those that it waited before."""
-    return asyncio.get_running_loop().time() - exchange.until + exchange.seconds
+    """Return the seconds since a request was read, and those that it waited before.
+
+    Long responses call it in the thread that writes them, which has no event loop.
+    """
+    return time.perf_counter() - exchange.context.permit.until + exchange.seconds
 
 
 def json_response(found: object) -> Response:

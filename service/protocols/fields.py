@@ -73,12 +73,12 @@ def _texts(value: object) -> Sequence[Text]:
     return texts or pairs
 
 
-def text_list(value: object, field: str) -> list[str]:
-    """Read a list of at least one text."""
+def text_list(value: object, field: str, more: str = "") -> list[str]:
+    """Read a list of at least one text; `more` says what else the request may have in its place."""
     if not isinstance(value, list) or not value:
         raise invalid(field, "must be a non-empty list of strings")
     if (wrong := first_other(value, str)) is not None:
-        raise invalid(f"{field}.{wrong}", "must be a string")
+        raise invalid(f"{field}.{wrong}", f"must be a string{more}")
     return value
 
 

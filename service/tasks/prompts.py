@@ -100,10 +100,5 @@ def _name_for(purpose: str, info: ModelInfo) -> str | None:
     return next((name for name in _PROMPTS.get(purpose, ()) if name in info.prompts), None)
 
 
-def role_of(purpose: str) -> Role:
-    """Return the role of a text in late interaction, of which whatever is no query is a document."""
-    return "query" if _plain(purpose) == "query" else "document"
-
-
 def _plain(purpose: str) -> str:
     return purpose.removeprefix("search_").removeprefix("retrieval.")

@@ -141,7 +141,12 @@ def test_voyage_has_a_form_of_its_own(tei: Service) -> None:
         ),
         ("/v1/embed", {"texts": ["a"], "output_dimension": 4096}, "output_dimension", "choose 1 to"),
         ("/v1/rerank", {"query": "a"}, "documents", "is required"),
-        ("/v1/rerank", {"query": "a", "documents": [{"image": "x"}]}, "documents.0", "must be a string"),
+        (
+            "/v1/rerank",
+            {"query": "a", "documents": ["a", {"image": "x"}]},
+            "documents.1",
+            'must be a string, or an object with "text"',
+        ),
         ("/v1/rerank", {"query": "", "documents": ["a"]}, "query", "empty"),
         ("/v2/rerank", {"query": "a", "documents": ["a"], "model": "labels"}, "model", "/predict"),
         (

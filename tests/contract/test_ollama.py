@@ -70,6 +70,13 @@ def test_vectors_have_unit_length(tei: Service, reference: Reference) -> None:
     assert answer["load_duration"] == 0
 
 
+def test_a_long_response_has_its_time_too(tei: Service) -> None:
+    """A thread writes it: what stands around the vectors is made there as well."""
+    answer = ask(tei, EMBED, model="mini", input=["a"] * 100)
+    assert len(answer["embeddings"]) == 100
+    assert 0 < answer["total_duration"] < 60e9
+
+
 def test_the_older_route_does_not_normalize(tei: Service, reference: Reference) -> None:
     """And cuts what is too long; there is no vector of an empty text, or of none."""
     for text in (TEXT, LONG):
@@ -214,6 +221,14 @@ def test_names_may_have_a_tag(tagged: Service) -> None:
     found = tagged.http.get("/api/tags").json()["models"]
     assert [one["name"] for one in found] == ["mini:latest", "org/mini:v1"]
     assert len({one["digest"] for one in found}) == 2
+
+
+def test_responses_have_the_form_that_is_asked_for(tei: Service) -> None:
+    """Or are refused: there is JSON alone."""
+    body = {"model": "mini", "input": TEXT}
+    assert_error(post(tei, body, EMBED, Accept="image/png"), 406, "Accept: image/png includes no available")
+    assert_error(post(tei, body, f"{EMBED}?dtype=float16"), 400, "The query parameter dtype has no effect")
+    assert post(tei, body, EMBED, Accept="text/html, */*;q=0.1").status_code == 200
 
 
 def test_limits_are_those_of_the_native_route(tagged: Service) -> None:

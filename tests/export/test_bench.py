@@ -60,10 +60,19 @@ def test_what_is_refused_is_not_measured(service: Service, capsys: pytest.Captur
         measure(asked.address, [asked.request("a")], 1, 0.2)
     assert main([asked.url, "--key", KEY, "--model", "another"]) == 1
     assert f"bench: {asked.url} does not serve another.\n" in capsys.readouterr().err
-    assert main([f"http://127.0.0.1:{free_port()}"]) == 1
-    assert "does not describe its models" in capsys.readouterr().err
+    for address in (f"http://127.0.0.1:{free_port()}", "http://127.0.0.1:port"):
+        assert main([address]) == 1
+        assert f"bench: {address} does not describe its models" in capsys.readouterr().err
     with pytest.raises(ConnectionRefusedError):
         measure(("127.0.0.1", free_port()), [asked.request("a")], 1, 0.2)
+
+
+@pytest.mark.parametrize("flag", ["--model", "--key"])
+def test_flags_of_a_url_without_one_are_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--model FOLDER` would measure the embedded model."""
+    with pytest.raises(SystemExit, match="2"):
+        main([flag, "x"])
+    assert "--model and --key are for a URL" in capsys.readouterr().err
 
 
 def test_it_starts_a_service_and_ends_it(

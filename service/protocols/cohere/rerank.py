@@ -19,7 +19,8 @@ from service.tasks.results import Item
 
 def _documents(value: object) -> list[str]:
     """Read texts, each of which may be an object with `text`."""
-    return text_list([*map(text_of, value)] if isinstance(value, list) else value, "documents")
+    texts = [*map(text_of, value)] if isinstance(value, list) else value
+    return text_list(texts, "documents", ', or an object with "text"')
 
 
 _NAMES = {"texts": "documents", "return_texts": "return_documents"}

@@ -7,6 +7,7 @@ from starlette.requests import Request
 
 from service.echo import cut
 from service.engine.engine import Engine
+from service.http.negotiation import negotiate
 from service.http.request_body import NO_CODING, ParsedRequest, parse_body, receive_body
 from service.http.request_context import context_of
 from service.lifecycle import ServiceState
@@ -14,12 +15,10 @@ from service.problems import Problem
 from service.protocols.fields import NonEmptyText, WholeNumber
 from service.protocols.lenient import Asked, Fields, FieldsT, checked, read_asked
 from service.protocols.ollama.errors import NO_BODY
-from service.replies.style import Format
 
 # The original raises a lower `num_ctx` to this.
 _LEAST_TOKENS = 4
 
-_FORMATS: tuple[Format, ...] = ("json",)
 LATEST = ":latest"
 """The tag of a name that has no other; here it means nothing."""
 
@@ -62,8 +61,9 @@ RequestT = TypeVar("RequestT", bound=EmbeddingRequest)
 
 async def read_inference(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:
     """Read a request that a model will answer; raises Problem, or ClientDisconnect."""
-    content = await _receive(request, queued=True)
-    context_of(request.scope).body = await parse_body(request, content, 0)
+    content, context = await _receive(request, queued=True), context_of(request.scope)
+    context.body = await parse_body(request, content, 0)
+    context.form = negotiate(request, schema.formats)
     parsed = await read_asked(request, schema)
     parsed.body.find_engine(request.app.state.service)
     return parsed
