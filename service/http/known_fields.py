@@ -9,7 +9,7 @@ from pydantic import BaseModel
 # Headers, the query, and fields that no schema lists: of a path, and of `chunks`.
 _ELSEWHERE = {
     *("Accept", "Authorization", "Content-Encoding", "Content-Type", "X-Request-Timeout-Ms"),
-    *("body", "query", "dtype", "model", "version", "tokens", "overlap"),
+    *("body", "query", "dtype", "model", "version", "inputs", "tokens", "overlap"),
 }
 
 

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 _HOUR_S, _CHECKED_S = 3600.0, 1.0
 # Fewer texts say little.
 _ENOUGH = 300
-# Of a request only some tokens of some texts are looked at: on the event loop, in 20 microseconds at most.
+# Of a request only some tokens of some texts are looked at: on the event loop, in a tenth of a millisecond.
 _TEXTS, _TOKENS = 16, 128
 _MOST_TRUNCATED, _MOST_UNKNOWN = 0.1, 0.2
 

@@ -159,19 +159,24 @@ def test_as_text_a_refusal_says_why_too() -> None:
 
 
 def test_refusals_have_a_level_of_their_own() -> None:
-    """All that are answered with a 4xx, and no other requests."""
+    """All that are answered with a 4xx or are no HTTP, and no other requests."""
     with serve(log_refusals="warning", log_format="json", api_keys=KEY) as service:
         for number, (method, path) in enumerate([("POST", "/encode"), ("GET", "/info"), ("GET", "/quux")]):
             service.http.request(method, path, headers={"X-Request-ID": f"refused-{number}"})
             assert service.line(f"refused-{number}")["level"] == "warning"
         headers = {"X-Request-ID": "answered", "Authorization": f"Bearer {KEY}"}
         service.http.post("/encode", json={"inputs": "a"}, headers=headers)
+        service.raw(b"not http\r\n\r\n")
         assert service.line("answered")["level"] == "info"
+        (refused,) = [line for line in service.log.splitlines() if "connection refused" in line]
+        assert json.loads(refused)["level"] == "warning"
     with serve(log_refusals="debug") as service:
         service.http.post("/encode", json={"inputs": []})
         service.encode("a")
+        service.raw(b"not http\r\n\r\n")
         service.encode("b")
         assert " 422 " not in service.log
+        assert "connection refused" not in service.log
         assert " 200 " in service.log
 
 
