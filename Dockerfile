@@ -83,7 +83,7 @@ USER 10001:10001
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
-  CMD ["/opt/headlight/bin/python", "-IS", "-c", "import os, sys, http.client as c; a = c.HTTPConnection(os.environ['HEADLIGHT_HOST'], int(os.environ['HEADLIGHT_PORT']), timeout=4); a.request('GET', '/readyz'); sys.exit(a.getresponse().status != 200)"]
+  CMD ["/opt/headlight/bin/python", "-IS", "-c", "import os, sys, http.client as c; a = c.HTTPConnection(os.environ['HEADLIGHT_HOST'].split(',')[0], int(os.environ['HEADLIGHT_PORT']), timeout=4); a.request('GET', '/readyz'); sys.exit(a.getresponse().status != 200)"]
 ENTRYPOINT ["headlight"]
 LABEL org.opencontainers.image.title="headlight" \
       org.opencontainers.image.description="Transformer encoders over HTTP, with their attention open to be read" \
@@ -126,7 +126,7 @@ USER 10001:10001
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
-  CMD ["/opt/headlight/bin/python", "-IS", "-c", "import os, sys, http.client as c; a = c.HTTPConnection(os.environ['HEADLIGHT_HOST'], int(os.environ['HEADLIGHT_PORT']), timeout=4); a.request('GET', '/readyz'); sys.exit(a.getresponse().status != 200)"]
+  CMD ["/opt/headlight/bin/python", "-IS", "-c", "import os, sys, http.client as c; a = c.HTTPConnection(os.environ['HEADLIGHT_HOST'].split(',')[0], int(os.environ['HEADLIGHT_PORT']), timeout=4); a.request('GET', '/readyz'); sys.exit(a.getresponse().status != 200)"]
 ENTRYPOINT ["headlight"]
 ARG SOURCE=""
 ARG REVISION=""

@@ -59,13 +59,14 @@ def prepare_model(
     threads: int | None = None,
     native: bool = True,
     strict: bool = False,
-    folder: Path,
+    folder: Path | None,
 ) -> Callable[[], tuple[TextTokenizer, Backend]]:
     """Load what forked processes can share, and return how each of them gets its model; raises ModelError.
 
     With PyTorch on a CPU all weights are loaded and prepacked here, on one thread: threads do not survive a
-    fork. A graph for a CPU is written to `folder` with packed weights, and each process maps that file. CUDA
-    cannot be forked, so there each process loads the model by itself.
+    fork. A graph for a CPU is written to `folder` with packed weights, and each process maps that file;
+    without a folder each has its own copy. CUDA cannot be forked, so there each process loads the model by
+    itself.
     """
     path, graph = find_model(source, kind)
     if graph is not None:
@@ -187,7 +188,7 @@ def _prepare_onnx(
     threads: int | None,
     *,
     strict: bool,
-    folder: Path,
+    folder: Path | None,
 ) -> Callable[[], tuple[TextTokenizer, Backend]] | None:
     """Prepare a graph for a CPU; returns None if it runs elsewhere."""
     with _needs_runtime(graph):

@@ -11,7 +11,7 @@ from service.app import create_app
 from service.clients.keys import KeyFileError
 from service.flags import find_program, neighbour
 from service.http.connections.open_files import FewFilesError, check_limit
-from service.http.server import ListenError, open_listener, serve
+from service.http.server import ListenError, open_listeners, serve
 from service.lifecycle import ServiceState
 from service.settings import (
     PREFIX,
@@ -81,10 +81,10 @@ def _serve_alone(settings: Settings) -> None:
     def started() -> None:
         limit.end()
         settle()
-        welcome(settings, listener)
+        welcome(settings, listeners[0])
 
     app = create_app(settings)
     state: ServiceState = app.state.service
     state.on_ready = started
-    listener = open_listener(settings)
-    serve(app, state, listener)
+    listeners = open_listeners(settings)
+    serve(app, state, listeners)

@@ -35,6 +35,7 @@ from service.system.file_pages import release_file_pages
 from service.system.process import resident_bytes, trim_memory
 from service.system.stages import tell_stage
 from service.telemetry.metrics import Metrics
+from service.telemetry.text_warnings import TextWarnings
 from service.telemetry.traces import open_traces
 
 log = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ class ServiceState:
         self.keys = Keys(settings.keys, published if siblings is None else siblings.keys)
         self.traces = open_traces(settings, VERSION)
         self.metrics = Metrics(VERSION, endpoints, None if siblings is None else siblings.metrics)
+        self._warnings = TextWarnings(self.metrics, self.counters)
         self.draining = False
         """Set by a signal: new requests are refused, accepted ones are still answered."""
         self.drained_by: float | None = None
@@ -343,13 +345,19 @@ class ServiceState:
                 self._fail(f"{name} hung in a computation that cannot be stopped; the process must end.")
                 self.exit_code = STUCK_EXIT_CODE
         self._alive = all(engine.healthy for engine in self._engines.values())
+        self._warnings.check({name: engine.vocabulary for name, engine in self._engines.items()})
 
     def log_refusals(self) -> None:
         """Log how many requests were refused on arrival: a line for each would cost more than the refusal."""
         now = time.monotonic()
         if self._refused:
             kinds = ", ".join(f"{number} {kind}" for kind, number in self._refused.items())
-            log.info("requests refused on arrival in the last %.1f s: %s", now - self._logged_at, kinds)
+            log.log(
+                self.settings.level_of_refusals,
+                "requests refused on arrival in the last %.1f s: %s",
+                now - self._logged_at,
+                kinds,
+            )
             self._refused.clear()
         self._logged_at = now
 

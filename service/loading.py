@@ -2,9 +2,9 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from model.contract import Backend
 from model.loading import both_packages, load_model, prepare_model
@@ -25,12 +25,16 @@ PreparedModel = Callable[[], tuple[TextTokenizer, Backend]]
 """Returns a model that has been loaded as far as forked processes can share it."""
 
 
-def prepare_models(settings: Settings, folder: Path) -> dict[str, PreparedModel]:
+def prepare_models(settings: Settings, folder: Path | None) -> dict[str, PreparedModel]:
     """Load, before a fork, what processes can share of every model; raises ModelError.
 
-    Files for the processes to map are written to `folder`.
+    Files for the processes to map are written to `folder`; None if the system has no place for them.
     """
-    prepared = _load_each(settings, partial(prepare_model, folder=folder))
+
+    def prepare(source: str, **options: Any) -> PreparedModel:
+        return cache(prepare_model(source, folder=folder, **options))  # for all names of the model
+
+    prepared = _load_each(settings, prepare)
     release_file_pages()
     return prepared
 
@@ -41,11 +45,17 @@ def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
 
 
 def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
-    """Call `load_model` or `prepare_model` for each model, with the settings' options."""
+    """Call `load` once for each source, with the settings' options; returns what it did by name."""
     if (sentence := both_packages()) is not None:
         log.warning(sentence)
-    loaded = {}
+    loaded: dict[str, T] = {}
+    first: dict[str, str] = {}
     for name, source in settings.models.items():
+        same = first.setdefault(_place(source), name)
+        if same in loaded:
+            log.info("%s is another name of %s", name, same)
+            loaded[name] = loaded[same]
+            continue
         log.info("loading %s from %s", name, source)
         tell_stage(f"fetching or loading {name} from {source}")
         loaded[name] = load(
@@ -58,6 +68,12 @@ def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
             strict=settings.strict == "on",
         )
     return loaded
+
+
+def _place(source: str) -> str:
+    """Return the same for two ways to write one folder."""
+    path = Path(source).expanduser()
+    return str(path.resolve()) if path.exists() else source
 
 
 def build_engines(

@@ -1,4 +1,4 @@
-"""Parses settings that hold lists: models, keys, origins and networks."""
+"""Parses settings that hold lists: addresses, models, keys, origins and networks."""
 
 import re
 from collections.abc import Sequence
@@ -13,6 +13,14 @@ _ORIGIN = re.compile(r"https?://[^/\s,?#@]+")
 _KEY = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 # `str.splitlines` also ends lines at U+0085, and `str.strip` also takes it and U+00A0 away.
 _LINE_END, _WHITESPACE = re.compile(r"\r\n|\r|\n"), " \t"
+
+
+def parse_hosts(value: str) -> list[str]:
+    """Parse addresses or names of this machine, separated by commas; raises ValueError."""
+    hosts = [part.strip().removeprefix("[").removesuffix("]") for part in value.split(",")]
+    if not all(hosts):
+        raise ValueError(f"{value!r} does not name an address; use forms like 127.0.0.1, :: or 10.0.0.7,::1")
+    return list(dict.fromkeys(hosts))
 
 
 def parse_models(value: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """One frozen Settings object, read once from the environment and the command line."""
 
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from service.flags import flag, parse_flags
 from service.setting_help import is_automatic, refusal
 from service.setting_values import (
     Networks,
+    parse_hosts,
     parse_keys,
     parse_models,
     parse_origins,
@@ -26,6 +28,7 @@ PREFIX = "HEADLIGHT_"
 PATIENCE_S = 30.0
 """How long clients are waited for by default."""
 _READ_BY: Mapping[str, Callable[[str], object]] = {
+    "host": parse_hosts,
     "model": parse_models,
     "protocols": parse_protocols,
     "cors_origins": parse_origins,
@@ -49,7 +52,9 @@ class Settings(BaseSettings):
         protected_namespaces=(),
     )
 
-    host: Annotated[str, Field(min_length=1)] = Field("127.0.0.1", description="address to listen on")
+    host: Annotated[str, Field(min_length=1)] = Field(
+        "127.0.0.1", description="addresses to listen on, separated by commas; :: is all"
+    )
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
     model: str = Field(
         EMBEDDED,
@@ -127,6 +132,9 @@ class Settings(BaseSettings):
         "off", description="otlp exports a trace of each request, configured by the OTEL_… variables"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="lowest level to log")
+    log_refusals: Literal["debug", "info", "warning"] = Field(
+        "info", description="level of the log lines of refused requests, whose status is 4xx"
+    )
     log_format: Literal["text", "json"] = Field("text", description="text, or one JSON object per line")
 
     @field_validator("*", mode="before")
@@ -181,6 +189,16 @@ class Settings(BaseSettings):
         return frozenset() if self.api_keys is None else parse_keys(self.api_keys.get_secret_value())
 
     @property
+    def secured(self) -> bool:
+        """Whether requests need an API key."""
+        return self.api_keys is not None or self.api_keys_file is not None
+
+    @property
+    def hosts(self) -> list[str]:
+        """The addresses to listen on."""
+        return parse_hosts(self.host)
+
+    @property
     def other_protocols(self) -> frozenset[str]:
         """The protocols that are served besides the native one."""
         return parse_protocols(self.protocols)
@@ -194,6 +212,11 @@ class Settings(BaseSettings):
     def proxies(self) -> Networks:
         """The proxies whose X-Forwarded-For is trusted."""
         return parse_proxies(self.trusted_proxies)
+
+    @property
+    def level_of_refusals(self) -> int:
+        """The level at which refused requests are logged, as a number."""
+        return logging.getLevelNamesMapping()[self.log_refusals.upper()]
 
     @property
     def models(self) -> dict[str, str]:

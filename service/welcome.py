@@ -16,8 +16,7 @@ def invitation(settings: Settings, host: str, port: int) -> str:
     """The addresses of what this service serves, as reached from the same machine."""
     own = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
     address = f"http://{own}:{port}"
-    secured = bool(settings.keys) or settings.api_keys_file is not None
-    key = " -H 'Authorization: Bearer KEY'" if secured else ""
+    key = " -H 'Authorization: Bearer KEY'" if settings.secured else ""
     body = """-H 'Content-Type: application/json' -d '{"inputs": "Hello, world!", "dimensions": 3}'"""
     lines = [f"  {address}/docs       the routes"]
     if settings.explorer == "on":

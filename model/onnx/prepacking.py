@@ -22,12 +22,18 @@ _LEAST_BYTES = 1024
 _ROOM = 2.5
 
 
-def prepack(graph: Path, folder: Path) -> Path | None:
+def prepack(graph: Path, folder: Path | None) -> Path | None:
     """Optimise a graph for this machine's CPU and write it to a folder of its own in `folder`.
 
     Returns its path; it is opened with `Graph(…, prepacked=True)` and gives the same results bit by bit.
     Returns None where it cannot be written, and logs why: every session then packs its own.
     """
+    if folder is None:
+        log.warning(
+            "no temporary folder can be written (TMPDIR, /tmp): each process packs its own weights, which "
+            "takes more memory"
+        )
+        return None
     needed = int(_ROOM * sum(file.stat().st_size for file in graph.parent.glob(f"{graph.name}*")))
     if (free := shutil.disk_usage(folder).free) < needed:
         log.warning(

@@ -34,6 +34,7 @@ from service.engine.throughput import Throughput
 from service.engine.tokenizing import Tokenizing
 from service.sharing.scoreboard import Counters
 from service.telemetry.metrics import Metrics
+from service.telemetry.text_warnings import Vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,8 @@ class Engine:
         self.stuck = 0
         self.info = backend.info
         self.subwords = tokenizer.subwords
+        self.vocabulary = Vocabulary(tokenizer.subwords.unknown)
+        """What the texts of clients say of the tokenizer."""
         self._tokenizer = tokenizer
         self._backend = backend
         self._metrics = metrics
@@ -250,6 +253,7 @@ class Engine:
                 steps = tokenizer.encode_in_steps(texts, truncation, prompt, reserve)
                 encodings = await self._tokenizing.run(steps, permit.client, permit.body_bytes)
         seconds = time.perf_counter() - start
+        self.vocabulary.note(encodings)
         self._throughput.record_tokens(sum(len(encoding) for encoding in encodings), permit.body_bytes)
         self._metrics.stage("tokenize", self.name, seconds)
         return encodings, seconds

@@ -6,11 +6,14 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_EXPOSED = ("X-Request-ID", "Server-Timing", "Retry-After", "retry-after-ms", "WWW-Authenticate")
+_EXPOSED = (
+    *("X-Request-ID", "Server-Timing", "Retry-After", "retry-after-ms", "WWW-Authenticate"),
+    "X-Truncated-Inputs",
+)
 
 
 class Cors(CORSMiddleware):
-    """Starlette's CORSMiddleware, except that disallowed preflights reach the app as if there were no CORS.
+    """Starlette's CORSMiddleware, except that what is not allowed is answered as if there were no CORS.
 
     Cookies are not used; pages send their API key themselves.
     """
@@ -26,10 +29,12 @@ class Cors(CORSMiddleware):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and scope["method"] == "OPTIONS":
-            headers = Headers(scope=scope)
-            preflight = "origin" in headers and "access-control-request-method" in headers
-            if not preflight or self.preflight_response(headers).status_code != 200:
-                await self.app(scope, receive, send)
-                return
-        await super().__call__(scope, receive, send)
+        allowed = scope["type"] == "http" and self._allows(scope["method"], Headers(scope=scope))
+        await (super().__call__ if allowed else self.app)(scope, receive, send)
+
+    def _allows(self, method: str, headers: Headers) -> bool:
+        if method == "OPTIONS" and "access-control-request-method" not in headers:
+            return False
+        if "origin" not in headers or not self.is_allowed_origin(headers["origin"]):
+            return False
+        return method != "OPTIONS" or self.preflight_response(headers).status_code == 200

@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import time
+from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.echo import ECHO, cut
 from service.engine.admission import Retry
 from service.http.connections.open_files import is_shortage
 from service.http.request_context import RequestContext, open_context
@@ -20,6 +22,8 @@ log = logging.getLogger("service.access")
 
 _LINE = "%s %s %d in %.1f ms"
 _MAX_QUERY_BYTES = 1000
+# How often paths without a route are logged, in seconds.
+_UNKNOWN_S = 1.0
 _CONTROL = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
@@ -55,6 +59,9 @@ class RequestMiddleware:
         self.app = app
         self.state = state
         self.other = other
+        self._refusals = state.settings.level_of_refusals
+        self._unknown_at = -_UNKNOWN_S
+        """When a path without a route was logged last, in `time.monotonic` seconds."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -142,9 +149,22 @@ class RequestMiddleware:
         self.state.metrics.request(route, status, seconds)
         if self.state.traces is not None and inference:
             self.state.traces.record(record, method, route, status, seconds)
-        level = logging.INFO if inference else logging.DEBUG
+        if 400 <= status < 500 and status != CLIENT_GONE:
+            level = self._level_of_refusal(context)
+        else:
+            level = logging.INFO if inference else logging.DEBUG
         if log.isEnabledFor(level):
             # A record made by hand: `log.log` would spend time on finding the calling line of code.
             values = (method, route, status, 1e3 * seconds)
             extra = {"ended": Ended(record, route, status, seconds)}
             log.handle(log.makeRecord(log.name, level, "", 0, _LINE, values, None, extra=extra))
+
+    def _level_of_refusal(self, context: RequestContext) -> int:
+        """Return the level of the line of a 4xx; of paths without a route, only some are worth one."""
+        if context.endpoint is None:
+            context.record.path = cut(quote(context.path[: ECHO + 1], errors="replace"))
+            now = time.monotonic()
+            if now - self._unknown_at < _UNKNOWN_S:
+                return logging.DEBUG
+            self._unknown_at = now
+        return self._refusals

@@ -15,6 +15,7 @@ from service.clients.addresses import Peers, client_of, peer_address
 from service.clients.keys import Keys
 from service.endpoints import Endpoint
 from service.engine.permit import Permit
+from service.http.known_fields import known_field
 from service.http.negotiation import JSON, Form
 from service.problems import Problem
 from service.telemetry.request_record import RequestRecord
@@ -103,7 +104,10 @@ class RequestContext:
         return self.unauthorized is None
 
     def error(self, problem: Problem) -> Response:
-        """Build the error response, in the endpoint's format."""
+        """Build the error response, in the endpoint's format, and record what the log says of it."""
+        schema = None if self.endpoint is None else self.endpoint.request
+        self.record.problem = problem.kind
+        self.record.problem_field = known_field(problem.members.get("field"), schema)
         render = Problem.response if self.endpoint is None else self.endpoint.render_error
         return render(problem, self.path, self.request_id)
 

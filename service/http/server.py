@@ -8,8 +8,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from ipaddress import ip_address
 from types import FrameType
 
 import uvicorn
@@ -51,7 +52,7 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, state: ServiceState) -> None:
         super().__init__(config)
         self.state = state
-        self._acceptor: Acceptor | None = None
+        self._acceptors: list[Acceptor] = []
         self._leaving: list[Protocol] = []
         """The connections that were last asked to move to a sibling."""
         self._files = OpenFiles()
@@ -99,9 +100,8 @@ class Server(uvicorn.Server):
         await self._listen(sockets or [])
 
     async def _listen(self, sockets: list[socket.socket]) -> None:
-        for listener in sockets:
-            self._acceptor = Acceptor(listener, self._protocol, _BACKLOG)
-            self.servers.append(self._acceptor)  # type: ignore[arg-type]  # it ends like one
+        self._acceptors = [Acceptor(listener, self._protocol, _BACKLOG) for listener in sockets]
+        self.servers.extend(self._acceptors)  # type: ignore[arg-type]  # they end like servers
         if self.state.siblings is not None and not self.state.is_placeholder:
             asyncio.get_running_loop().add_reader(self.state.siblings.channel.exit, self._receive)
 
@@ -120,8 +120,8 @@ class Server(uvicorn.Server):
         """Continue the connections that siblings have passed on."""
         assert self.state.siblings is not None  # noqa: S101 - the channel is only read where there are some
         for connection in self.state.siblings.channel.receive():
-            if self._acceptor is not None:
-                self._acceptor.serve(connection, self._joining_protocol)
+            if self._acceptors:
+                self._acceptors[0].serve(connection, self._joining_protocol)
 
     def _beat(self) -> None:
         """Tell the supervisor that the event loop makes progress."""
@@ -215,7 +215,7 @@ class Server(uvicorn.Server):
 
     def _has_answered_all(self) -> bool:
         """Whether no request is in flight, has arrived unread, or may come on an unaccepted connection."""
-        if self.state.in_flight or (self._acceptor is not None and self._acceptor.waiting):
+        if self.state.in_flight or any(acceptor.waiting for acceptor in self._acceptors):
             return False
         connections: set[Protocol] = self.server_state.connections  # type: ignore[assignment]
         return not any(connection.has_unread for connection in connections)
@@ -247,27 +247,56 @@ class ListenError(Exception):
     """Cannot listen on the address; the message says why and what to change."""
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Open the listening socket; raises ListenError."""
-    try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise ListenError(
-            f"cannot listen on {host}:{port} ({error.strerror}): choose another HEADLIGHT_HOST or "
-            "HEADLIGHT_PORT."
-        ) from error
+def listen(hosts: Sequence[str], port: int) -> list[socket.socket]:
+    """Open a listening socket for each address, all with the same port; raises ListenError.
+
+    `::` is the addresses of IPv4 too, unless one of those is named.
+    """
+    listeners: list[socket.socket] = []
+    for host in hosts:
+        try:
+            family, address = _resolve(host, port)
+            others = any(_resolve(other, port)[0] == socket.AF_INET for other in hosts if other != host)
+            both = address[0] == "::" and not others and socket.has_dualstack_ipv6()
+            listener = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+        except OSError as error:
+            for opened in listeners:
+                opened.close()
+            raise ListenError(
+                f"cannot listen on {host}:{port} ({error.strerror}): choose another HEADLIGHT_HOST or "
+                "HEADLIGHT_PORT."
+            ) from error
+        listeners.append(listener)
+        port = listener.getsockname()[1]
+    return listeners
 
 
-def open_listener(settings: Settings) -> socket.socket:
-    """Open and announce the service's listening socket; raises ListenError."""
-    listener = listen(settings.host, settings.port)
-    host, port = listener.getsockname()[:2]
-    log.info("headlight %s listens on http://%s:%d", VERSION, f"[{host}]" if ":" in host else host, port)
-    return listener
+def _resolve(host: str, port: int) -> tuple[int, tuple[str, int]]:
+    """Return the family of an address and the address, the first one of a name; raises OSError."""
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return family, (str(address[0]), int(address[1]))
 
 
-def serve(app: object, state: ServiceState, listener: socket.socket) -> None:
+def open_listeners(settings: Settings) -> list[socket.socket]:
+    """Open and announce the service's listening sockets; raises ListenError."""
+    listeners = listen(settings.hosts, settings.port)
+    exposed = []
+    for listener in listeners:
+        host, port = listener.getsockname()[:2]
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        log.info("headlight %s listens on %s", VERSION, address)
+        if not ip_address(host.partition("%")[0]).is_loopback:
+            exposed.append(address)
+    if exposed and not settings.secured:
+        log.warning(
+            "%s: whoever reaches this address may use the service, since no API keys are set "
+            "(HEADLIGHT_API_KEYS_FILE)",
+            ", ".join(exposed),
+        )
+    return listeners
+
+
+def serve(app: object, state: ServiceState, listeners: list[socket.socket]) -> None:
     """Serve until a signal, then end the process."""
     settings = state.settings
     # Our protocol class; without uvicorn's access log and server header.
@@ -283,4 +312,4 @@ def serve(app: object, state: ServiceState, listener: socket.socket) -> None:
         access_log=False,
         server_header=False,
     )
-    Server(config, state).run(sockets=[listener])
+    Server(config, state).run(sockets=listeners)

@@ -51,7 +51,9 @@ MEMORY_LIMIT = 2
 _FIXED = 20
 PER_TOKEN, PER_PAIR = 0, 1
 """How long a token takes, and attention for each token that it attends to, in femtoseconds: in common."""
-_TOTAL, _BY_CLIENT = 2, 3
+INPUTS, TRUNCATED, UNFAMILIAR = 2, 3, 4
+"""Inputs that a process answered, how many of them were truncated, and whether it warned of the tokenizer."""
+_TOTAL, _BY_CLIENT = 5, 6
 # Amounts by client are summed in counters chosen by the client's hash: two clients that share one are, for
 # each other, as one client in several processes. With this many counters, that is rare.
 _HASHED = 1024
@@ -111,6 +113,14 @@ class Counters:
     def elsewhere(self, counter: int) -> int:
         """Sum a counter over the other processes."""
         return sum([other[counter] for other in self.others])
+
+    def note(self, model: str, counter: int, number: int) -> None:
+        """Write what is counted of a model in this process."""
+        self.own[self.parts[model] + counter] = number
+
+    def of_model(self, model: str, counter: int) -> int:
+        """Sum what is counted of a model over all processes."""
+        return sum([own[self.parts[model] + counter] for own in (self.own, *self.others)])
 
     def client_totals(self, model: str = "") -> "ClientTotals":
         """Return what clients have in a model's queue, or of memory."""

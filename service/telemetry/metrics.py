@@ -253,6 +253,11 @@ class Metrics:
         if truncated:
             self.truncated_inputs.labels(model).inc(truncated)
 
+    def inputs_of(self, model: str) -> tuple[int, int]:
+        """Return the inputs of a model that this process answered, and how many of them were truncated."""
+        inputs = sum(self.inputs.labels(route, model).value for route in self._inference)
+        return int(inputs), int(self.truncated_inputs.labels(model).value)
+
     def sent(self, route: str, format_name: str, size: int) -> None:
         """Count the bytes sent."""
         self.response_bytes.labels(route, format_name).inc(size)

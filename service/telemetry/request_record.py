@@ -34,6 +34,12 @@ class RequestRecord:
     tokens: int | None = None
     bytes_in: int = 0
     bytes_out: int = 0
+    problem: str | None = None
+    """The type of the error that answers it."""
+    problem_field: str | None = None
+    """What the error is about, as far as the service knows its name."""
+    path: str | None = None
+    """Of a request without a route: escaped and cut."""
     stages: Stages = field(default_factory=Stages)
     trace_id: str | None = None
     span_id: str | None = None
@@ -45,7 +51,7 @@ class RequestRecord:
 
 
 class Ended(NamedTuple):
-    """A finished request, for its log line; of client input it contains only validated ids."""
+    """A finished request, for its log line; of client input it has only validated ids, and unknown paths."""
 
     record: RequestRecord
     route: str
@@ -60,6 +66,9 @@ class Ended(NamedTuple):
             "route": self.route,
             "status": self.status,
             "seconds": round(self.seconds, 6),
+            "problem": record.problem,
+            "field": record.problem_field,
+            "path": record.path,
             "stages": {name: round(value, 6) for name, value in record.stages.items()},
             "model": record.model,
             "inputs": record.inputs,
@@ -77,7 +86,8 @@ class Ended(NamedTuple):
     def text(self) -> str:
         """Write the fields that the message does not contain as `name=value`."""
         record = self.record
-        parts = []
+        why = (("problem", record.problem), ("field", record.problem_field), ("path", record.path))
+        parts = [f"{name}={value}" for name, value in why if value is not None]
         if record.model is not None:
             parts.append(f"model={record.model} inputs={record.inputs}")
         if record.tokens is not None:

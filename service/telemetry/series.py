@@ -39,6 +39,11 @@ class Series:
         with self._lock:
             self._numbers[0] += amount
 
+    @property
+    def value(self) -> float:
+        """The number of a counter or a gauge in this process."""
+        return self._numbers[0]
+
     def set(self, value: float) -> None:
         """Set a gauge."""
         self._numbers[0] = value

@@ -1,19 +1,34 @@
 """Folders for what the processes of a service share, which do not outlive it."""
 
 import fcntl
+import logging
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 # A folder has the first name until it is locked, so that a folder of the second name without a lock is always
 # one that a killed service left.
 _UNFINISHED, _FINISHED, _LOCK = "making-headlight-", "headlight-", "lock"
 # Making a folder takes a millisecond: a service that began one this long ago, in seconds, was killed.
 _LONG_S = 60.0
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path | None]:
+    """Make a private folder where the system keeps temporary files; None if none of them can be written."""
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(scratch_folder(Path(tempfile.gettempdir())))
+        except OSError as error:
+            log.debug("no temporary folder: %s", error)
+            folder = None
+        yield folder
 
 
 @contextmanager

@@ -10,17 +10,15 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import FrameType
 
 from model.errors import ModelError
 from service.clients.keys import REREAD_S, open_key_file
-from service.http.server import open_listener
+from service.http.server import open_listeners
 from service.lifecycle import STUCK_EXIT_CODE, VERSION
 from service.loading import PreparedModel, prepare_models
 from service.memory_limits import check_size
@@ -45,7 +43,7 @@ from service.telemetry.logs import write_at_once
 from service.telemetry.metrics import Metrics
 from service.welcome import welcome
 from service.workers.restarts import FRUITLESS, RestartPolicy
-from service.workers.scratch import scratch_folder
+from service.workers.scratch import temporary_folder
 from service.workers.start_limit import StartLimit, overdue
 from service.workers.worker import fork, serve_placeholder, work
 
@@ -116,9 +114,9 @@ class Supervisor:
     def run(self) -> int:
         """Serve; returns the exit code. Raises KeyFileError and ListenError before anything is loaded."""
         self._key_file = open_key_file(self._settings.keys, self._settings.api_keys_file)
-        self._listener = open_listener(self._settings)
+        self._listeners = open_listeners(self._settings)
         with ExitStack() as stack:
-            self._weights = stack.enter_context(scratch_folder(Path(tempfile.gettempdir())))
+            self._weights = stack.enter_context(temporary_folder())
             # Waited for in `_watch`; the system would forget it where this process was started to ignore it.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
@@ -138,7 +136,7 @@ class Supervisor:
     def _start_service(self) -> None:
         freeze()
         self._placeholder = fork(
-            partial(serve_placeholder, self._settings, self._siblings(None), self._listener)
+            partial(serve_placeholder, self._settings, self._siblings(None), self._listeners)
         )
         own = self._values.part(self._scoreboard.processes)
         self._metrics = Metrics(VERSION, select_endpoints(self._settings.other_protocols), own)
@@ -187,7 +185,7 @@ class Supervisor:
         """Fork a worker; where the system cannot now, it is tried again at the next tick."""
         now = time.monotonic()
         try:
-            pid = fork(partial(work, self._settings, self._siblings(slot), self._listener, self._models))
+            pid = fork(partial(work, self._settings, self._siblings(slot), self._listeners, self._models))
         except OSError as error:
             log.warning("cannot fork a worker (%s): trying again", error.strerror)
             self._missing[slot] = now
@@ -217,7 +215,7 @@ class Supervisor:
             if handed_over and not self._opened:
                 counters.common[OPENED] = 1
                 log.info("ready: %d processes serve %s", self._scoreboard.processes, ", ".join(self._models))
-                welcome(self._settings, self._listener)
+                welcome(self._settings, self._listeners[0])
             return
         unready = [slot for slot in range(self._scoreboard.processes) if not self._beat(slot)]
         if not unready:
@@ -337,7 +335,8 @@ class Supervisor:
     def _end(self, code: int) -> None:
         """End all processes at once."""
         self._kill_all()
-        shutil.rmtree(self._weights, ignore_errors=True)
+        if self._weights is not None:
+            shutil.rmtree(self._weights, ignore_errors=True)
         os._exit(code)
 
     def _has_drained(self, now: float, since: float) -> bool:

@@ -52,7 +52,7 @@ def fork(work: Callable[[], None]) -> int:
 def work(
     settings: Settings,
     siblings: Siblings,
-    listener: socket.socket,
+    listeners: list[socket.socket],
     models: Mapping[str, PreparedModel],
 ) -> None:
     """Serve as one of the workers."""
@@ -65,23 +65,23 @@ def work(
         return build_engines(loaded, settings, metrics, siblings.counters)
 
     take_slot(siblings.counters.slot + 1)
-    _serve(settings, siblings, listener, load)
+    _serve(settings, siblings, listeners, load)
 
 
-def serve_placeholder(settings: Settings, siblings: Siblings, listener: socket.socket) -> None:
+def serve_placeholder(settings: Settings, siblings: Siblings, listeners: list[socket.socket]) -> None:
     """Answer that the service is loading, until the workers are ready to take over."""
 
     def never(settings: Settings, metrics: Metrics) -> dict[str, Engine]:  # noqa: ARG001
         threading.Event().wait()
         return {}
 
-    _serve(settings, siblings, listener, never, is_placeholder=True)
+    _serve(settings, siblings, listeners, never, is_placeholder=True)
 
 
 def _serve(
     settings: Settings,
     siblings: Siblings,
-    listener: socket.socket,
+    listeners: list[socket.socket],
     load: Callable[[Settings, Metrics], dict[str, Engine]],
     *,
     is_placeholder: bool = False,
@@ -100,7 +100,7 @@ def _serve(
         state.metrics.queue(model, inputs=0, tokens=0)
     state.is_placeholder = is_placeholder
     state.on_ready = settle
-    serve(app, state, listener)
+    serve(app, state, listeners)
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001

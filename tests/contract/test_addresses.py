@@ -19,8 +19,8 @@ def contract(answer: Any) -> str:
     if isinstance(answer, list):
         return "tei"
     for name, fields in (
+        ("cohere", {"results", "meta", "id"}),  # with Voyage's fields beside them
         ("voyage", {"object", "data", "model", "usage"}),
-        ("cohere", {"results", "meta", "id"}),
     ):
         if fields <= answer.keys():
             return name

@@ -6,15 +6,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from model.lanes import count_cores
+from service.http.server import ListenError, listen
 from service.setting_help import default
 from service.settings import PREFIX, Settings
 from service.workers.count_processes import count_processes
 from tests.contract.test_operations import VERSION
 from tests.references.checkpoints import write_bert
-from tests.support.serving import Json, Service, answered, free_port, run_command, serve
+from tests.support.serving import KEY, Json, Service, answered, free_port, run_command, serve
 
 SENTENCE = re.compile(r"headlight: \S.*[.?]\n?", re.DOTALL)
 
@@ -177,3 +179,59 @@ def _port_in(service: Service) -> int:
             return int(found[1])
         time.sleep(0.02)
     raise AssertionError(service.log)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_all_addresses_are_those_of_ipv4_too(processes: int) -> None:
+    """`::` answers at 127.0.0.1 as at ::1, and the log warns of an open service that has no keys."""
+    with serve(host="::", processes=processes) as service:
+        for host in ("127.0.0.1", "[::1]"):
+            assert get(f"http://{host}:{service.port}/readyz") == 200
+        assert service.log.count("no API keys are set") == 1
+        assert f"http://[::]:{service.port}: whoever reaches this address" in service.log
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_several_addresses_have_one_port(processes: int) -> None:
+    """Each of them answers and is in the log; of loopback ones none is warned."""
+    with serve(host="127.0.0.1, 127.0.0.2,[::1]", processes=processes) as service:
+        for host in ("127.0.0.1", "127.0.0.2", "[::1]"):
+            assert get(f"http://{host}:{service.port}/readyz") == 200
+            assert f"listens on http://{host}:{service.port}" in service.log
+        assert "no API keys are set" not in service.log
+        with pytest.raises(httpx.ConnectError):
+            get(f"http://127.0.0.3:{service.port}/readyz")
+
+
+def test_of_several_addresses_the_one_that_cannot_be_had_is_named() -> None:
+    """And the others are given back; both families may be asked for by their own names."""
+    port = free_port()
+    with pytest.raises(ListenError, match=f"192.0.2.1:{port}"):
+        listen(["127.0.0.1", "192.0.2.1"], port)
+    for listener in listen(["::", "0.0.0.0"], port):  # noqa: S104 - closed at once
+        listener.close()
+
+
+def test_with_keys_an_open_address_is_no_warning() -> None:
+    """The warning is for services that answer anyone."""
+    with serve(host="0.0.0.0", api_keys=KEY) as service:  # noqa: S104 - for the moment
+        assert "no API keys are set" not in service.log
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_names_of_one_folder_load_it_once(tmp_path: Path, processes: int) -> None:
+    """Each name answers as itself, with the same vectors."""
+    write_bert(tmp_path / "model")
+    sources = f"a={tmp_path}/model,b={tmp_path}/./model"
+    with serve(model=sources, processes=processes) as service:
+        a, b = (service.encode("hello", model=name) for name in "ab")
+        assert (a["model"], b["model"]) == ("a", "b")
+        assert a["data"] == b["data"]
+        assert [model["name"] for model in answered(service.http.get("/info"))["models"]] == ["a", "b"]
+        assert service.log.count("loading a from") == 1
+        assert "loading b from" not in service.log
+
+
+def get(url: str) -> int:
+    """The status of a GET."""
+    return httpx.get(url, trust_env=False, timeout=10).status_code

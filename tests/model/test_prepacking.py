@@ -79,6 +79,13 @@ def test_without_room_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
+def test_without_a_folder_each_session_packs_its_own(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As with a read-only root: a warning says what it costs."""
+    with caplog.at_level(logging.WARNING):
+        assert prepacking.prepack(folder / "model.onnx", None) is None
+    assert "no temporary folder can be written (TMPDIR, /tmp)" in caplog.text
+
+
 def test_a_graph_that_cannot_be_written_leaves_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

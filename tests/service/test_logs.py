@@ -2,13 +2,14 @@
 
 import json
 import logging
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from service.telemetry.logs import JsonFormatter, set_up_logs
 from service.telemetry.request_record import Ended, RequestRecord
-from tests.support.serving import ROUTES, Service
+from tests.support.serving import KEY, ROUTES, Json, Service, request_bytes, serve
 
 
 @pytest.fixture
@@ -89,6 +90,8 @@ def test_a_request_is_one_line_with_its_id(strict: Service) -> None:
     bad = strict.line("log-me-2")
     assert (good["route"], good["status"], good["level"]) == ("/encode", 200, "info")
     assert (bad["route"], bad["status"]) == ("/encode", 422)
+    assert (bad["problem"], bad["field"]) == ("invalid-request", "inputs")
+    assert not {"problem", "field", "path"} & good.keys()
     assert 0 < good["seconds"] < 5
 
 
@@ -119,6 +122,78 @@ def test_texts_of_clients_are_never_logged(strict: Service) -> None:
     strict.http.post("/encode", json={"inputs": [[secret]], secret: 1})
     strict.http.post("/encode", content=f'{{"inputs": "{secret}", }}'.encode())
     strict.http.post("/encode", json={"inputs": [secret] * 9})
-    strict.http.get(f"/{secret}", headers={"X-Request-ID": "log-me-3"})
+    strict.http.post("/encode", json={"inputs": secret, "dimensions": secret})
+    strict.http.post(f"/encode?{secret}=1", json={"inputs": "a"})
+    strict.http.post("/v1/embeddings", json={"input": "a", "dimensions": {secret: 1}, secret: secret})
+    strict.http.get(f"/nothing?{secret}", headers={"X-Request-ID": "log-me-3"})
     assert strict.line("log-me-3")["status"] == 404
     assert "xylophone" not in strict.log
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "problem", "field"),
+    [
+        ("/encode", {"inputs": "a", "dimensions": 5000}, "invalid-request", "dimensions"),
+        ("/encode", {"inputs": ["a", 3]}, "invalid-request", "inputs"),
+        ("/encode", {"inputs": ["a"] * 9}, "too-many-inputs", "inputs"),
+        ("/encode?dtype=int7", {"inputs": "a"}, "invalid-request", "query.dtype"),
+        ("/encode", {"inputs": "a", "model": "none"}, "model-not-found", "model"),
+        ("/v1/embeddings", {"input": "a", "dimensions": 5000}, "invalid-request", "dimensions"),
+        ("/encode", {"inputs": "a", "xylophone": 1}, "invalid-request", None),
+        ("/encode?xylophone=1", {"inputs": "a"}, "invalid-request", "query"),
+        ("/encode", {"inputs": "a" * 5000}, "body-too-large", "body"),
+    ],
+)
+def test_a_refusal_says_why(strict: Service, path: str, body: Json, problem: str, field: str | None) -> None:
+    """The type of the problem and the field, whose name is not logged if the client made it up."""
+    name = f"why-{path[1:7]}-{problem}-{len(strict.log)}".replace("/", "-")
+    strict.http.post(path, json=body, headers={"X-Request-ID": name})
+    line = strict.line(name)
+    assert (line["problem"], line.get("field")) == (problem, field)
+
+
+def test_as_text_a_refusal_says_why_too() -> None:
+    """With the names that the fields of JSON have."""
+    request = RequestRecord("abc", "::1", problem="invalid-request", problem_field="dimensions")
+    assert Ended(request, "/encode", 422, 0.5).text().startswith("problem=invalid-request field=dimensions ")
+
+
+def test_refusals_have_a_level_of_their_own() -> None:
+    """All that are answered with a 4xx or are no HTTP, and no other requests."""
+    with serve(log_refusals="warning", log_format="json", api_keys=KEY) as service:
+        for number, (method, path) in enumerate([("POST", "/encode"), ("GET", "/info"), ("GET", "/quux")]):
+            service.http.request(method, path, headers={"X-Request-ID": f"refused-{number}"})
+            assert service.line(f"refused-{number}")["level"] == "warning"
+        headers = {"X-Request-ID": "answered", "Authorization": f"Bearer {KEY}"}
+        service.http.post("/encode", json={"inputs": "a"}, headers=headers)
+        service.raw(b"not http\r\n\r\n")
+        assert service.line("answered")["level"] == "info"
+        (refused,) = [line for line in service.log.splitlines() if "connection refused" in line]
+        assert json.loads(refused)["level"] == "warning"
+    with serve(log_refusals="debug") as service:
+        service.http.post("/encode", json={"inputs": []})
+        service.encode("a")
+        service.raw(b"not http\r\n\r\n")
+        service.encode("b")
+        assert " 422 " not in service.log
+        assert "connection refused" not in service.log
+        assert " 200 " in service.log
+
+
+def test_unknown_paths_are_logged_once_a_second(service: Service) -> None:
+    """So that a wrong base URL leaves a trace: cut, escaped, without the query, and no flood."""
+    time.sleep(1.1)
+    long = "/v1/%1b[31m%0aembed%E2%80%AEding" + "x" * 200
+    service.raw(request_bytes(f"{long}?secret=1", method="POST"))
+    started = time.monotonic()
+    for number in range(200):
+        service.http.get(f"/flood-{number}")
+    seconds = time.monotonic() - started
+    found = [line for line in service.log.splitlines() if " path=/v1/%1B%5B31m%0Aembed%E2%80%AEding" in line]
+    (line,) = found
+    assert " unmatched 404 in " in line
+    assert " problem=not-found path=" in line
+    assert "…" in line
+    assert len(line) < 300
+    assert "secret" not in service.log
+    assert service.log.count("path=/flood-") <= seconds + 1

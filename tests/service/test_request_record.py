@@ -179,4 +179,7 @@ def test_every_field_of_a_line_is_documented(proxied: Service) -> None:
     table = monitoring.partition("\n## Logs\n")[2].partition("\n## ")[0]
     documented = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.+?) \|", table, flags=re.MULTILINE))))
     line = logged(proxied, "fields", traceparent=PARENT, X_Forwarded_For="198.51.100.1")
-    assert documented == line.keys() | {"key", "exception"}
+    proxied.http.post("/encode", json={"inputs": []}, headers={"X-Request-ID": "fields-of-refusals"})
+    proxied.http.get("/quux", headers={"X-Request-ID": "fields-of-paths"})
+    refused, unknown = proxied.line("fields-of-refusals"), proxied.line("fields-of-paths")
+    assert documented == line.keys() | refused.keys() | unknown.keys() | {"key", "exception"}

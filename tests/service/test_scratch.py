@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 import pytest
 
-from service.workers.scratch import _remove_abandoned, scratch_folder
+from service.workers.scratch import _remove_abandoned, scratch_folder, temporary_folder
 
 _HOLD = """
 import sys, time
@@ -82,3 +83,28 @@ def test_a_folder_that_is_being_made_is_left_alone(tmp_path: Path, monkeypatch: 
     os.utime(making[0], (0, 0))
     with scratch_folder(tmp_path):
         assert not making[0].exists()
+
+
+def test_a_system_without_temporary_folders_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a read-only root the service starts, and processes of a graph share less."""
+
+    def none_usable() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none_usable)
+    with temporary_folder() as folder:
+        assert folder is None
+
+
+def test_a_folder_that_cannot_be_made_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as on a full file system; an error within the block stays what it is."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with temporary_folder() as folder:
+        assert folder is None
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with temporary_folder() as folder:
+        assert folder is not None
+        assert folder.parent == tmp_path
+    assert not folder.exists()
+    with pytest.raises(OSError, match="mine"), temporary_folder():
+        raise OSError("mine")

@@ -1,5 +1,6 @@
 """Settings: read once, from the environment and from flags, and refused in one sentence."""
 
+import logging
 import os
 import re
 from pathlib import Path
@@ -28,6 +29,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     assert settings.max_response_bytes == 64 * 2**20
     assert (settings.request_timeout_s, settings.patience_s, settings.drain_timeout_s) == (None, 30, 30)
     assert (settings.log_level, settings.log_format) == ("info", "text")
+    assert (settings.log_refusals, settings.level_of_refusals) == ("info", logging.INFO)
     assert (settings.api_keys, settings.api_keys_file, settings.cors_origins) == (None, None, None)
     assert (settings.keys, settings.origins) == (frozenset(), [])
 
@@ -54,6 +56,7 @@ VALUES = [
     ("trusted_proxies", "10.0.0.0/8, ::1", "10.0.0.0/8, ::1"),
     ("traces", "otlp", "otlp"),
     ("log_level", "debug", "debug"),
+    ("log_refusals", "warning", "warning"),
     ("log_format", "json", "json"),
 ]
 
@@ -109,6 +112,7 @@ IMPOSSIBLE = [
     ("cors_origins", "https://a.example/"),
     ("cors_origins", "https://a.example,ftp://b.example"),
     ("log_level", "loud"),
+    ("log_refusals", "error"),
     ("log_format", "xml"),
 ]
 

@@ -21,7 +21,7 @@ from model.tokenization.tokenizer import TextTokenizer
 from service.app import create_app
 from service.engine.engine import Engine
 from service.engine.lane_scheduler import LaneScheduler
-from service.http.server import open_listener, serve
+from service.http.server import open_listeners, serve
 from service.lifecycle import VERSION
 from service.protocols.endpoints import ENDPOINTS
 from service.settings import Settings, read_settings
@@ -209,7 +209,7 @@ def main() -> int:
     set_up_logs(settings.log_level, settings.log_format)
     app = create_app(settings, poisoned)
     state = app.state.service
-    serve(app, state, open_listener(state.settings))
+    serve(app, state, open_listeners(state.settings))
     return 0 if state.failure is None else int(state.exit_code)
 
 

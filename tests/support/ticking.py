@@ -10,7 +10,7 @@ import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.app import create_app
-from service.http.server import open_listener, serve
+from service.http.server import open_listeners, serve
 from service.settings import read_settings
 from service.system.process import freeze, set_up_process
 
@@ -75,7 +75,7 @@ def main() -> int:
     set_up_process()
     app = create_app(read_settings())
     app.state.service.on_ready = freeze
-    serve(Ticking(app), app.state.service, open_listener(app.state.service.settings))
+    serve(Ticking(app), app.state.service, open_listeners(app.state.service.settings))
     return 0
 
 

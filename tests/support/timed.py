@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.app import create_app
 from service.engine.engine import Engine
-from service.http.server import open_listener, serve
+from service.http.server import open_listeners, serve
 from service.lifecycle import Loader
 from service.loading import load_engines
 from service.settings import Settings, read_settings
@@ -115,7 +115,7 @@ def main(*arguments: str) -> int:
     loads: dict[tuple[str, ...], Loader] = {("--loading",): never, ("--hanging",): poisoned}
     app = create_app(read_settings(), loads.get(arguments, load_engines))
     app.state.service.on_ready = freeze
-    serve(Timed(app), app.state.service, open_listener(app.state.service.settings))
+    serve(Timed(app), app.state.service, open_listeners(app.state.service.settings))
     return 0
 
 

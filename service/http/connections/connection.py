@@ -374,7 +374,7 @@ class Protocol(Parsing):
 
     def _refuse(self, problem: Problem) -> None:
         """Refuse the latest request, after the responses to earlier ones."""
-        log.info("connection refused: %s", problem.detail)
+        log.log(self._state.settings.level_of_refusals, "connection refused: %s", problem.detail)
         self._refusal = problem
         if not self._answering():
             self._send(problem)
