@@ -57,7 +57,9 @@ def build_openapi(app: FastAPI, version: str, endpoints: Endpoints, *, keys: boo
     for unused in ("HTTPValidationError", "ValidationError"):
         schema["components"]["schemas"].pop(unused, None)
     for endpoint in endpoints:
-        for operation in schema["paths"].get(endpoint.documented_path, {}).values():
+        for method, operation in schema["paths"].get(endpoint.documented_path, {}).items():
+            if method.upper() != endpoint.methods[0]:
+                operation["operationId"] += f"_{method}"
             _describe(operation, endpoint, keys=keys)
     return schema
 

@@ -60,7 +60,7 @@ def choose_method(engine: Engine, engines: Mapping[str, Engine]) -> Method:
     method = _method_of(engine.info)
     if method is not None:
         return method
-    names = [name for name, other in engines.items() if _method_of(other.info) is not None]
+    names = [name for name, other in engines.items() if ranks(other.info)]
     others = f", or {choose_from(names)}" if names else ""
     head = engine.info.head
     if head is not None and head.kind == "classification":
@@ -70,6 +70,11 @@ def choose_method(engine: Engine, engines: Mapping[str, Engine]) -> Method:
     raise OptionError(
         lambda _: f'The model "{engine.name}" {reason}{others}.', option="model", kind="unsupported"
     )
+
+
+def ranks(info: ModelInfo) -> bool:
+    """Whether a model can put texts into an order."""
+    return _method_of(info) is not None
 
 
 def _method_of(info: ModelInfo) -> Method | None:
