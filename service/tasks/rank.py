@@ -31,6 +31,15 @@ class RankOptions:
     attend: AttendOptions | None = None
     """The attention of each pair that is returned; only of cross-encoders."""
     truncation: Truncation = field(default_factory=Truncation)
+    text_tokens: int | None = None
+    """How many tokens of each text are read, from its start, special ones not counted."""
+    cut: Sequence[str] | None = None
+    """The texts as far as they are read, if `text_tokens` cuts them."""
+
+    @property
+    def read(self) -> Sequence[str]:
+        """The texts that the model reads."""
+        return self.texts if self.cut is None else self.cut
 
     @property
     def count(self) -> int:

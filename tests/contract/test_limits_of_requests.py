@@ -1,4 +1,4 @@
-"""Limits of length that a request sets: `truncate_prompt_tokens` of vLLM's clients."""
+"""Limits of length that a request sets: `truncate_prompt_tokens` and `max_tokens_per_doc`."""
 
 from typing import Any
 
@@ -83,3 +83,28 @@ def test_ids_that_are_cut_keep_the_special_token_at_the_end(tei: Service) -> Non
     body = {"inputs": [ids], "truncation_direction": "Left"}
     (found,) = ask(tei, "/embed", **body)
     assert distance(found, vector(tei, text)) <= 2e-6
+
+
+@pytest.mark.parametrize("model", ["mini", "ranker"])
+def test_the_first_tokens_of_documents_are_read(tei: Service, model: str) -> None:
+    """The scores are those of texts cut at the place of a token; the whole ones are returned."""
+    documents, query = [WORDS, "a man", "the guitar plays a song of the man"], "the man plays a guitar"
+    body: Json = {"model": model, "inputs": documents, "special_tokens": "drop"}
+    tokens = post(tei, body, "/tokenize").json()["data"]
+    cut = [text[: one["offsets"][:5][-1][1]] for text, one in zip(documents, tokens, strict=True)]
+    ranked: Json = {"model": model, "query": query}
+    for path in ("/v1/rerank", "/v2/rerank"):
+        found = ask(tei, path, documents=documents, max_tokens_per_doc=5, return_documents=True, **ranked)
+        expected = ask(tei, path, documents=cut, **ranked)
+        whole = ask(tei, path, documents=documents, **ranked)
+        assert found["usage"] == expected["usage"] != whole["usage"]
+        scores = [
+            {one["index"]: one["relevance_score"] for one in answer["results"]}
+            for answer in (found, expected, whole)
+        ]
+        first, second, third = ([one[i] for i in range(len(documents))] for one in scores)
+        assert distance(first, second) <= 1e-6
+        assert distance(first, third) > 1e-5
+        assert all(one["document"]["text"] == documents[one["index"]] for one in found["results"])
+    refused = post(tei, {**ranked, "documents": documents, "max_tokens_per_doc": 0}, "/v2/rerank")
+    assert_error(refused, 400, "max_tokens_per_doc", "at least 1")

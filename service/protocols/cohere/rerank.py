@@ -58,6 +58,9 @@ class CohereRerankRequest(Asked):
         description="vLLM's: run only the last k tokens of each text or pair, special ones included; -1 is "
         "the model's limit.",
     )
+    max_tokens_per_doc: PositiveNumber | None = Field(
+        None, description="Read only the first k tokens of each document; special ones do not count."
+    )
     return_documents: StrictBool = Field(default=False, description="Return each document, too.")
 
     @model_validator(mode="after")
@@ -109,6 +112,7 @@ async def rerank(exchange: Exchange, body: CohereRerankRequest) -> Response:
         body.top_n if body.top_n is not None else body.top_k,
         body.return_documents,
         truncation=last_tokens(body.truncate_prompt_tokens, Truncation(allowed=body.truncation is not False)),
+        text_tokens=body.max_tokens_per_doc,
     )
     return await rank(exchange, options)
 
