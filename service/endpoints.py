@@ -24,6 +24,17 @@ def status_of(kind: str) -> HTTPStatus:
     return KINDS[kind][0]
 
 
+TAGS = {
+    "native": "native",
+    "openai": "OpenAI, Jina, Voyage",
+    "tei": "text-embeddings-inference",
+    "cohere": "Cohere",
+    "oip": "Open Inference Protocol",
+    "ollama": "Ollama",
+}
+"""By protocol: the group of its endpoints in the OpenAPI schema, in the order of the documentation's page."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One path. With a `request` schema it is an inference endpoint."""
@@ -65,7 +76,7 @@ class Endpoint:
     @property
     def tag(self) -> str:
         """Its group in the OpenAPI schema."""
-        return "inference" if self.inference else "operations"
+        return "operations" if self.protocol == "native" and not self.inference else TAGS[self.protocol]
 
     @property
     def documented_path(self) -> str:

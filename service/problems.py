@@ -77,6 +77,17 @@ _NOT_OBJECTS = ("model_attributes_type", "model_type")
 # Of the pairs of letters of two names, the share that they have in common if one is meant by the other.
 _ALIKE = 0.5
 _LISTED = 10  # invalid fields
+# By how a route begins: whose it is.
+_WHOSE = {"tei": "text-embeddings-inference", "v1": "Cohere, Jina and Voyage", "v2": "Cohere"}
+# What other servers call a field -> what it may be called here: the first of these that a route has is meant.
+_OTHER_NAMES = {
+    "text": ("inputs", "texts", "input"),
+    "texts": ("inputs", "input", "documents"),
+    "documents": ("texts", "inputs", "input"),
+    "sentences": ("texts", "inputs", "input"),
+    "source_sentence": ("source",),
+    "inputs": ("texts", "input", "documents"),
+}
 # A longer detail is shortened to its first and last characters: it may echo long input.
 _SENTENCE, _END = 500, 90
 
@@ -194,8 +205,8 @@ def from_model_error(error: ModelError) -> Problem:
 def from_validation_error(error: ValidationError, schema: type[BaseModel]) -> Problem:
     """Name the first invalid field and one unknown field, say how to fix them, and list up to ten.
 
-    `schema` is that of the body, which may have a valid one as `example`, and as `elsewhere` the routes for
-    fields of text-embeddings-inference; objects within it have schemas of their own.
+    `schema` is that of the body, which may have a valid one as `example`, and in `elsewhere` for fields of
+    others the routes that have them; objects within it have schemas of their own.
     """
     faults = error.errors(include_url=False)
     # A missing field may be present under a wrong name, which is then the actual mistake.
@@ -207,9 +218,22 @@ def from_validation_error(error: ValidationError, schema: type[BaseModel]) -> Pr
     other = _field_error(faults[unknown], schema) if unknown else first
     if unknown:
         sentence += f"; {other['field']} {other['detail']}"
-    if route := getattr(schema, "elsewhere", {}).get(other["field"]):
-        sentence += f"; clients of text-embeddings-inference use {route}"
+    name = other["field"]
+    if other is first and faults[0]["type"] == "missing" and (sent := _sent_instead(faults[0], schema)):
+        name = sent
+        sentence += f"; {name} {_advice(name, _fields_of(schema))}"
+    if route := getattr(schema, "elsewhere", {}).get(name):
+        base = route.split("/")[1]
+        sentence += f"; clients of {_WHOSE[base]} use {route}: add /{base} to the base URL"
     return Problem("invalid-request", f"{sentence}.", members={**first, "errors": listed})
+
+
+def _sent_instead(missing: ErrorDetails, schema: type[BaseModel]) -> str:
+    """Return the field of another server that an object has for one that it lacks; "" if it has none."""
+    given, known = missing["input"], {**getattr(schema, "elsewhere", {}), **_OTHER_NAMES}
+    if len(missing["loc"]) > 1 or not isinstance(given, dict):
+        return ""
+    return next((name for name in known if name in given and name not in schema.model_fields), "")
 
 
 def _field_name(location: Sequence[str | int]) -> str:
@@ -279,7 +303,8 @@ def _detail(details: ErrorDetails, schema: type[BaseModel]) -> str:
 
 
 def _advice(name: str, fields: Sequence[str]) -> str:
-    meant = closest(name, fields)
+    other_names = _OTHER_NAMES.get(name, ())
+    meant = next((field for field in other_names if field in fields), None) or closest(name, fields)
     advice = f"; the fields are {', '.join(fields)}" if meant is None else f" (did you mean {meant}?)"
     return f"is not a known field{advice}"
 

@@ -21,6 +21,8 @@ class Decoder:
         self.size = tokens[-1][0] + 1 if tokens else 0
         """One more than the largest token id."""
         self._tokenizer = tokenizer
+        added = tokenizer.get_added_tokens_decoder().items()
+        self._special = frozenset(index for index, token in added if token.special)
         # Not an array with a place for each id: a damaged file may have one of four billion.
         self._ids: NDArray[np.int64] = np.array([index for index, _ in tokens], np.int64)
         self._bytes: NDArray[np.int64] = np.array([size for _, size in tokens], np.int64)
@@ -30,6 +32,10 @@ class Decoder:
     def name(self, index: int) -> str:
         """Return the token of an id, "" for an id without one: embeddings may have more rows than tokens."""
         return self._tokenizer.id_to_token(index) or ""
+
+    def is_special(self, index: int) -> bool:
+        """Whether an id is of a special token."""
+        return index in self._special
 
     def most_json_bytes(self, count: int) -> int:
         """Bound the bytes of a list of `count` different tokens in JSON."""

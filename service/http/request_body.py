@@ -14,6 +14,8 @@ from starlette.requests import Request
 from werkzeug.http import parse_options_header
 
 from service.echo import cut
+from service.http.body_limits import too_large
+from service.http.content_coding import content_coding, decompressed
 from service.http.json_body import MAX_INDICES, MAX_VALUES, REST, TooManyValuesError, parse
 from service.http.negotiation import ARRAY_TYPES, negotiate
 from service.http.request_context import Body, RequestContext
@@ -25,15 +27,11 @@ from service.replies.style import ArrayType, Format
 
 RequestT = TypeVar("RequestT", bound=BaseModel)
 
-ABANDON_FACTOR = 8
-"""A body this many times its limit is not read to the end: the connection is closed after the response."""
 # More than any schema has; a body with more is refused for that, without checking each field.
 _MAX_FIELDS = 64
 # A pair and its two texts.
 _VALUES_PER_INPUT = 3
 _WITHOUT_UINT8 = [known for known in ARRAY_TYPES if known != "uint8"]
-NO_CODING = ("", "identity")
-"""Values of Content-Encoding that say that a body has none."""
 SPLIT = "split it into several requests"
 """What to do about a body of too many values."""
 SEVERAL = "split them into several requests"
@@ -113,18 +111,20 @@ async def read_body(
     For routes where the body says which schema it has: `formats` and `most_numbers` are the most that any of
     them has. Raises as `read_request` does, but for what a schema says.
     """
-    _check_content(request)
+    _check_type(request)
+    coding = content_coding(request)
     context: RequestContext = request.state.context
     context.form = negotiate(request, formats)
-    content = await receive_body(request)
+    content = await receive_body(request, coding)
     context.body = await parse_body(request, content, most_numbers, way_out=way_out)
     return context.body
 
 
-async def receive_body(request: Request, *, queued: bool = True) -> bytes:
-    """Receive the bytes of a body, within all limits; `queued` says whether they will wait for a model.
+async def receive_body(request: Request, coding: str | None = None, *, queued: bool = True) -> bytes:
+    """Receive the bytes of a body, within all limits, and decompress them if they have a `coding`.
 
-    Raises the 413, the 429 by its size, and the 408, or ClientDisconnect if the client disconnects first.
+    `queued` says whether they will wait for a model. Raises the 413, the 429 by its size, the 408 and the 400
+    of damaged ones, or ClientDisconnect if the client disconnects first.
     """
     state: ServiceState = request.app.state.service
     context: RequestContext = request.state.context
@@ -149,7 +149,7 @@ async def receive_body(request: Request, *, queued: bool = True) -> bytes:
             members={"limit": patience_s},
         ) from None
     permit.body_bytes = len(body)
-    return bytes(body)
+    return bytes(body) if coding is None else await decompressed(request, bytes(body), coding)
 
 
 async def parse_body(
@@ -187,20 +187,13 @@ async def parse_body(
     return Body(parsed.value, parsed.lengths, transient)
 
 
-def _check_content(request: Request) -> None:
+def _check_type(request: Request) -> None:
     content_type = request.headers.get("content-type", "application/json")
     if content_type != "application/json" and not _is_json(content_type):
         raise Problem(
             "unsupported-media-type",
             f"The Content-Type is {cut(content_type)}: send JSON in UTF-8 as application/json.",
             members={"field": "Content-Type", "actual": content_type, "allowed": ["application/json"]},
-        )
-    encoding = request.headers.get("content-encoding", "")
-    if encoding.strip().lower() not in NO_CODING:
-        raise Problem(
-            "unsupported-media-type",
-            f"The Content-Encoding is {cut(encoding)}: send the body uncompressed.",
-            members={"field": "Content-Encoding", "actual": encoding, "allowed": ["identity"]},
         )
 
 
@@ -211,19 +204,6 @@ def _is_json(content_type: str) -> bool:
     media_type, parameters = parse_options_header(content_type)
     charset = parameters.get("charset", "utf-8").lower()
     return media_type.lower() == "application/json" and charset in _UTF_8
-
-
-def too_large(actual: int, limit: int) -> Problem:
-    """Make the 413 of a body of at least `actual` bytes."""
-    # A slightly oversized body is read to the end, so that the client gets the response; for a much larger
-    # one the connection is closed instead.
-    abandon = actual > ABANDON_FACTOR * limit
-    return Problem(
-        "body-too-large",
-        f"The body has {actual} bytes or more and the limit is {limit}: send fewer texts per request.",
-        headers={"Connection": "close"} if abandon else {},
-        members={"field": "body", "limit": limit, "actual": actual},
-    )
 
 
 def _refuse_uint8(body: BaseModel) -> None:

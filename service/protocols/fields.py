@@ -187,6 +187,22 @@ WholeNumber = Annotated[int, BeforeValidator(_whole)]
 # Field comes first: after the validator, its bound would be enforced but missing from the schema.
 PositiveNumber = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
 CellCount = Annotated[int, Field(ge=1, le=256), BeforeValidator(_whole)]
+
+
+def _most_tokens(value: object, info: ValidationInfo) -> int:
+    """Read a limit of tokens, which may be -1 for that of the model."""
+    field = str(info.field_name)
+    limit = whole_number(value, field)
+    if limit != -1 and limit < 1:
+        raise invalid(field, f"is {limit}: choose at least 1, or -1 for the model's limit")
+    return limit
+
+
+MostTokens = Annotated[
+    int,
+    PlainValidator(_most_tokens),
+    WithJsonSchema({"anyOf": [{"const": -1, "type": "integer"}, {"type": "integer", "minimum": 1}]}),
+]
 IndexList = Annotated[Indices, PlainValidator(_indices), WithJsonSchema(_INTEGERS)]
 AllOrIndices = Annotated[
     Literal["all"] | Indices,

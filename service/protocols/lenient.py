@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError, model_validator
 from starlette.requests import Request
 
+from model.tokenization.tokenizer import Truncation
 from service.http.request_body import ParsedRequest, check_count, read_request
 from service.problems import from_validation_error, writable
 from service.protocols.fields import invalid
@@ -57,6 +58,9 @@ class Asked(Fields):
         return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
 
+CUT_AND_NOT = "cuts texts, and they must not be cut: leave out one of the two fields"
+"""Why vLLM's limit cannot stand beside a field that refuses long texts."""
+
 FieldsT = TypeVar("FieldsT", bound=Fields)
 AskedT = TypeVar("AskedT", bound=Asked)
 
@@ -74,6 +78,11 @@ async def read_asked(request: Request, schema: type[AskedT]) -> ParsedRequest[As
     parsed = await read_request(request, schema)
     parsed.body.check(parsed.count, parsed.limit)
     return parsed
+
+
+def last_tokens(most: int | None, otherwise: Truncation) -> Truncation:
+    """Return the truncation of vLLM's `truncate_prompt_tokens`, which keeps the last tokens."""
+    return otherwise if most is None else Truncation(side="left", limit=None if most == -1 else most)
 
 
 def agree(fields: Mapping[str, object]) -> None:

@@ -14,6 +14,7 @@ from model.heads.late_interaction import want_vectors
 from model.heads.late_interaction_scores import max_sim
 from model.heads.scores import scores
 from model.heads.similarity import similarities
+from model.tokenization.tokenizer import Truncation
 from service.http.delivery import Work
 from service.protocols.exchange import Exchange
 from service.protocols.ways_out import any_of, smaller_maps
@@ -46,6 +47,8 @@ async def rank(exchange: Exchange, options: RankOptions) -> Response:
     """Answer with the texts in order, by the method of the model."""
     method = choose_method(exchange.engine, exchange.state.engines)
     options.check_method(method)
+    if options.text_tokens is not None:
+        options = replace(options, cut=await _cut(exchange, options.texts, options.text_tokens))
     head = exchange.engine.info.head
     if method == "cross-encoder" and head is not None:
         if options.attend is not None:
@@ -54,6 +57,21 @@ async def rank(exchange: Exchange, options: RankOptions) -> Response:
     if method == "late-interaction":
         return await _late_interaction(exchange, options)
     return await _bi_encoder(exchange, options)
+
+
+async def _cut(exchange: Exchange, texts: Sequence[str], most: int) -> list[str]:
+    """Cut texts after this number of tokens, before they become parts of pairs."""
+    record = exchange.context.record
+    counted = record.tokens
+    encodings = await exchange.tokenize(texts, Truncation(side="right"), place=_TEXT_PLACE, runs=False)
+    record.tokens = counted  # they run, and count, as parts of what is made of them
+    return [_first_tokens(*one, most) for one in zip(texts, encodings, strict=True)]
+
+
+def _first_tokens(text: str, encoding: Encoding, most: int) -> str:
+    of_text = zip(encoding.offsets, encoding.special, strict=True)
+    ends = [end for (_, end), special in of_text if not special]
+    return text if len(ends) <= most else text[: ends[most - 1]]
 
 
 async def _cross_encoder(exchange: Exchange, options: RankOptions, head: HeadInfo) -> Response:
@@ -104,11 +122,11 @@ async def _bi_encoder(exchange: Exchange, options: RankOptions) -> Response:
     prompts = prompt_for("query", info), prompt_for("document", info)
     truncation = options.truncation
     if prompts[0] == prompts[1]:
-        every = [options.query, *options.texts]
+        every = [options.query, *options.read]
         encodings = await exchange.tokenize(every, truncation, prompts[0], _place)
     else:
         encodings = await exchange.tokenize([options.query], truncation, prompts[0], _place)
-        encodings += await exchange.tokenize(options.texts, truncation, prompts[1], _TEXT_PLACE)
+        encodings += await exchange.tokenize(options.read, truncation, prompts[1], _TEXT_PLACE)
 
     def cosines(outputs: Sequence[Output]) -> FloatArray:
         vectors = np.stack([output.sentence for output in outputs if output.sentence is not None])
@@ -124,7 +142,7 @@ async def _late_interaction(exchange: Exchange, options: RankOptions) -> Respons
     """Score the texts by the vectors of their tokens and of the query's."""
     head, truncation = exchange.engine.info.head, options.truncation
     query = await exchange.tokenize([options.query], truncation, place=_place, role="query")
-    texts = await exchange.tokenize(options.texts, truncation, place=_TEXT_PLACE, role="document")
+    texts = await exchange.tokenize(options.read, truncation, place=_TEXT_PLACE, role="document")
     encodings = [*query, *texts]
     size = 0 if head is None else head.size or 0
     rows = sum(len(encoding.vector_rows) for encoding in encodings)
@@ -163,7 +181,7 @@ async def _tokenize_pairs(exchange: Exchange, options: RankOptions) -> list[Enco
     """Tokenize the query with each text, after the model's default prompt if it has one."""
     info = exchange.engine.info
     prompt = "" if info.default_prompt_name is None else info.prompts[info.default_prompt_name]
-    pairs = [(options.query, text) for text in options.texts]
+    pairs = [(options.query, text) for text in options.read]
     return await exchange.tokenize(pairs, options.truncation, prompt, _TEXT_PLACE, options.query)
 
 

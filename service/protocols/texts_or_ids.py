@@ -73,7 +73,8 @@ async def _encode_ids(
 
     Raises OutOfRange for an id that no token has, and InputTooLong.
     """
-    limit, decoder = exchange.engine.info.max_length, exchange.engine.decoder
+    decoder, limit = exchange.engine.decoder, exchange.engine.info.max_length
+    limit = min(limit, truncation.limit or limit)
 
     def check() -> None:
         for ids, place in zip(lists, places, strict=True):

@@ -31,6 +31,15 @@ class RankOptions:
     attend: AttendOptions | None = None
     """The attention of each pair that is returned; only of cross-encoders."""
     truncation: Truncation = field(default_factory=Truncation)
+    text_tokens: int | None = None
+    """How many tokens of each text are read, from its start, special ones not counted."""
+    cut: Sequence[str] | None = None
+    """The texts as far as they are read, if `text_tokens` cuts them."""
+
+    @property
+    def read(self) -> Sequence[str]:
+        """The texts that the model reads."""
+        return self.texts if self.cut is None else self.cut
 
     @property
     def count(self) -> int:
@@ -60,7 +69,7 @@ def choose_method(engine: Engine, engines: Mapping[str, Engine]) -> Method:
     method = _method_of(engine.info)
     if method is not None:
         return method
-    names = [name for name, other in engines.items() if _method_of(other.info) is not None]
+    names = [name for name, other in engines.items() if ranks(other.info)]
     others = f", or {choose_from(names)}" if names else ""
     head = engine.info.head
     if head is not None and head.kind == "classification":
@@ -71,6 +80,11 @@ def choose_method(engine: Engine, engines: Mapping[str, Engine]) -> Method:
     raise OptionError(
         lambda _: f'The model "{engine.name}" {reason}{others}.', option="model", kind="unsupported"
     )
+
+
+def ranks(info: ModelInfo) -> bool:
+    """Whether a model can put texts into an order."""
+    return _method_of(info) is not None
 
 
 def _method_of(info: ModelInfo) -> Method | None:

@@ -9,8 +9,11 @@ from model.tokenization.tokenizer import Truncation
 
 
 def encoding_of(ids: Sequence[int], limit: int, truncation: Truncation, decoder: Decoder) -> Encoding:
-    """Make the encoding of token ids that run as they are, at most `limit` of them."""
-    kept = list(ids[-limit:] if truncation.side == "left" else ids[:limit])
+    """Make the encoding of token ids that run as they are, at most `limit` of them.
+
+    Of more, the special tokens at both ends are kept, as of a text.
+    """
+    kept = list(ids) if len(ids) <= limit else _cut(ids, limit, decoder, left=truncation.side == "left")
     return Encoding(
         token_ids=kept,
         segment_ids=[0] * len(kept),
@@ -21,6 +24,15 @@ def encoding_of(ids: Sequence[int], limit: int, truncation: Truncation, decoder:
         truncated=len(kept) < len(ids),
         original_length=len(ids),
     )
+
+
+def _cut(ids: Sequence[int], limit: int, decoder: Decoder, *, left: bool) -> list[int]:
+    first, last = (decoder.is_special(end) for end in (ids[0], ids[-1]))
+    if left and first and limit > 1:
+        return [ids[0], *ids[1 - limit :]]
+    if not left and last and limit > 1:
+        return [*ids[: limit - 1], ids[-1]]
+    return list(ids[-limit:] if left else ids[:limit])
 
 
 def check_known(decoder: Decoder, ids: Sequence[int], place: Callable[[int], str]) -> None:

@@ -122,8 +122,8 @@ def test_objects_have_texts_only(tei: Service, given: list[Json]) -> None:
     ],
 )
 def test_ids_of_another_tokenizer_are_refused(tei: Service, ids: list[Any], param: str) -> None:
-    """They would be other words: the error names the place, and the option of the client that makes them."""
-    assert_error(post(tei, {"input": ids}, PATH), 400, param, "check_embedding_ctx_length=False")
+    """They would be other words: the error names the place and what to do, whatever the client is."""
+    assert_error(post(tei, {"input": ids}, PATH), 400, param, "such as tiktoken, have it send texts.")
 
 
 def test_parts_of_a_text_run_as_one(tei: Service) -> None:
@@ -372,20 +372,6 @@ def test_what_would_fail_again_says_so(failing: Service) -> None:
     assert "x-should-retry" not in refused.headers
 
 
-def test_models_are_listed(tei: Service) -> None:
-    """For OpenAI's client and, under another name, for Cohere's; a name may need quoting."""
-    listed = tei.http.get("/v1/models").json()
-    assert [one["id"] for one in listed["data"]] == [one["name"] for one in listed["models"]]
-    assert listed["data"][0] | {"created": 0} == {
-        "id": "mini",
-        "object": "model",
-        "created": 0,
-        "owned_by": "headlight",
-    }
-    assert tei.http.get("/v1/models/mini").json() == listed["data"][0] | listed["models"][0]
-    assert_error(tei.http.get("/v1/models/org%2Fother"), 404, "model", "org/other")
-
-
 def test_keys_are_asked_for(guarded: Service) -> None:
     """With the code that the SDK knows; where none are set, any key is ignored."""
     refused = post(guarded, {"input": "a"}, PATH)
@@ -393,4 +379,9 @@ def test_keys_are_asked_for(guarded: Service) -> None:
     assert refused.json()["error"]["code"] == "invalid_api_key"
     assert refused.json()["error"]["type"] == "authentication_error"
     assert guarded.http.get("/v1/models").status_code == 401
+    assert guarded.http.get("/v1/check-api-key").status_code == 401
+    assert post(guarded, {}, "/v1/check-api-key").status_code == 401
+    for method in ("GET", "POST"):
+        valid = guarded.http.request(method, "/v1/check-api-key", headers={"Authorization": f"Bearer {KEY}"})
+        assert valid.json() == {"valid": True}
     assert post(guarded, {"input": "a"}, PATH, Authorization=f"Bearer {KEY}").status_code == 200

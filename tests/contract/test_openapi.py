@@ -8,6 +8,7 @@ import pytest
 
 from service.endpoints import Endpoint
 from service.protocols.endpoints import ENDPOINTS
+from service.protocols.native import routes as native
 from service.protocols.native.examples import EXAMPLES
 from tests.contract.test_invalid_requests import ATTENTION, BOTH, ENCODE
 from tests.service.test_problems import TABLE
@@ -54,7 +55,9 @@ def test_it_is_a_schema_of_openapi_3_1(schema: Json) -> None:
     operations = {"/livez", "/readyz", "/health", "/info", "/metrics"}
     assert set(schema["paths"]) == operations | {e.documented_path for e in ENDPOINTS if e.summary}
     unlisted = {e.path: e.label for e in ENDPOINTS if e.inference and not e.summary}
-    assert set(unlisted.values()) == {"/tei", "/v1/embeddings"}, "which are listed at these addresses"
+    assert set(unlisted.values()) == {"/tei", "/v1/embeddings", "/v1/contextualizedembeddings"}, (
+        "which are listed at these addresses"
+    )
 
     def references(part: Any) -> Any:
         if isinstance(part, dict):
@@ -68,6 +71,19 @@ def test_it_is_a_schema_of_openapi_3_1(schema: Json) -> None:
 
     names = {reference.removeprefix("#/components/schemas/") for reference in references(schema)}
     assert names == set(schema["components"]["schemas"])
+
+
+def test_routes_are_grouped_by_protocol(schema: Json) -> None:
+    """Native ones first, the operational ones last, each in one group."""
+    names = [tag["name"] for tag in schema["tags"]]
+    assert (names[0], names[-1], len(names)) == ("native", "operations", 7)
+    found = {path: one["tags"] for path, methods in schema["paths"].items() for one in methods.values()}
+    assert [path for path, tags in found.items() if tags == ["native"]] == [
+        one.path for one in native.ENDPOINTS
+    ]
+    assert found["/livez"] == ["operations"]
+    assert found["/v1/models"] == found["/v1/embeddings"] != found["/v2/rerank"]
+    assert {tag for tags in found.values() for tag in tags} == set(names)
 
 
 def test_it_is_valid_to_the_letter(schema: Json) -> None:

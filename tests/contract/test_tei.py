@@ -155,6 +155,19 @@ def test_the_form_of_the_hub_has_all_labels(tei: Service, tei_classifier: Classi
     assert_error(refused, 422, "Validation", "function_to_apply")
 
 
+def test_the_hub_in_javascript_has_all_labels_too(tei: Service) -> None:
+    """It sends no `parameters`, and reads element 0 as well; entities are a list for every client."""
+    agent = {"User-Agent": "@huggingface/inference/4.13.0 Node.js/22"}
+    for path in ("/tei", "/tei/predict"):
+        plain = ask(tei, path, inputs="the man", model="labels")
+        found = tei.http.post(path, json={"inputs": "the man", "model": "labels"}, headers=agent)
+        assert found.json() == [plain]
+    body = {"inputs": "Ada Lovelace lived in London.", "model": "names"}
+    entities = tei.http.post("/tei", json=body, headers=agent).json()
+    assert entities
+    assert entities == ask(tei, "/tei", **body)
+
+
 def test_entities_have_the_names_of_the_hub(tei: Service) -> None:
     """A token classifier answers with entity groups, each the native entity."""
     text = "Ada Lovelace lived in London."
@@ -257,11 +270,46 @@ def test_a_native_route_says_where_the_other_one_is(tei: Service, path: str, bod
     """Bodies of this contract are refused there like any other with an unknown field, and answered here."""
     document = assert_problem(post(tei, body, path), 422, "invalid-request")
     assert f"{field} is not a known field" in document["detail"]
-    assert document["detail"].endswith(f"; clients of text-embeddings-inference use /tei{path}.")
+    use = f"; clients of text-embeddings-inference use /tei{path}: add /tei to the base URL."
+    assert document["detail"].endswith(use)
     model = {"model": "ranker"} if path == "/rerank" else {}
     assert isinstance(ask(tei, f"/tei{path}", **body, **model), list)
     other = assert_problem(post(tei, {"nonsense": 1}, path), 422, "invalid-request")
     assert "text-embeddings-inference" not in other["detail"]
+
+
+COHERE = "; clients of Cohere use /v2/embed: add /v2 to the base URL"
+SENTENCES = "; clients of text-embeddings-inference use /tei/similarity: add /tei to the base URL"
+RANKERS = "; clients of Cohere, Jina and Voyage use /v1/rerank: add /v1 to the base URL"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "sentence"),
+    [
+        ("/encode", {"text": "a"}, "inputs is required; text is not a known field (did you mean inputs?)"),
+        ("/encode", {"texts": ["a"]}, "(did you mean inputs?)"),
+        ("/attention", {"documents": ["a"]}, "(did you mean inputs?)"),
+        ("/attention", {"inputs": "a", "source_sentence": "a"}, SENTENCES),
+        ("/predict", {"text": "a"}, "(did you mean inputs?)"),
+        ("/tokenize", {"text": "a"}, "(did you mean inputs?)"),
+        ("/similarity", {"documents": ["a"]}, "(did you mean texts?)"),
+        ("/similarity", {"texts": ["a"], "source_sentence": "a"}, f"(did you mean source?){SENTENCES}"),
+        ("/rerank", {"query": "a", "inputs": ["a"]}, "(did you mean texts?)"),
+        ("/rerank", {"query": "a", "documents": ["a"]}, f"(did you mean texts?){RANKERS}"),
+        ("/tei/rerank", {"query": "a", "documents": ["a"]}, f"(did you mean texts?){RANKERS}"),
+        ("/embed", {"texts": ["a"]}, f"(did you mean inputs?){COHERE}"),
+        ("/v1/embeddings", {"inputs": ["a"]}, "(did you mean input?)"),
+        ("/v1/embeddings", {"texts": ["a"]}, "(did you mean input?)"),
+        ("/v1/rerank", {"query": "a", "texts": ["a"]}, "(did you mean documents?)"),
+    ],
+)
+def test_fields_of_other_servers_lead_to_ours(tei: Service, path: str, body: Json, sentence: str) -> None:
+    """The error names the field that is meant, or the base URL with which the client would be right."""
+    refused = post(tei, body, path)
+    assert refused.status_code in (400, 422)
+    document = refused.json()
+    said = document["error"] if path.startswith(("/tei", "/embed")) else document["detail"]
+    assert said.endswith(f"{sentence}.")
 
 
 def test_info_has_the_keys_of_both(tei: Service, tei_ranking: Service) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from model.checkpoints.source import resolve
 from model.tokenization.shortening import shorten
-from model.tokenization.tokenizer import TextTokenizer
+from model.tokenization.tokenizer import Side, TextTokenizer, Truncation
 from tests.references.checkpoints import MINILM
 
 FILE = resolve(MINILM) / "tokenizer.json"
@@ -30,3 +30,14 @@ def test_what_was_cut_before_is_cut_further() -> None:
     assert shorten(cut, 5) == expected
     assert shorten(cut, 8) is cut
     assert replace(cut, truncated=False) != cut
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("pair", [(TEXT, "A short one."), ("A short one.", TEXT), (TEXT, TEXT)])
+def test_of_a_pair_the_longer_text_is_cut_first(pair: tuple[str, str], side: Side) -> None:
+    """As its tokenizer cuts it at the limit of the model, from either side, whatever the segments."""
+    sided = Truncation(side=side)
+    (whole,) = TextTokenizer.from_file(FILE, max_length=256).encode([pair])
+    for limit in range(6, len(whole) + 2):
+        (expected,) = TextTokenizer.from_file(FILE, max_length=limit).encode([pair], sided)
+        assert shorten(whole, limit, left=side == "left") == expected

@@ -9,11 +9,11 @@ from typing import Any, cast
 from service.clients.addresses import client_of, peer_address
 from service.clients.recent_connections import FEW
 from service.clients.slow_readers import Reader, unread
+from service.http.body_limits import ABANDON_FACTOR
 from service.http.connections.door import REFUSAL_S, Answered, Door, Refused
 from service.http.connections.joined_writes import JoinedWrites
 from service.http.connections.parsing import Parsing, Reading
 from service.http.connections.response_head import header_lines, response_head
-from service.http.request_body import ABANDON_FACTOR
 from service.http.request_context import RequestContext, context_of, open_context, request_id
 from service.lifecycle import ServiceState
 from service.problems import Problem

@@ -10,8 +10,15 @@ from starlette.responses import Response
 
 from model.tokenization.tokenizer import Truncation
 from service.protocols.exchange import Exchange
-from service.protocols.fields import NonEmptyText, PositiveNumber, text_list, text_of
-from service.protocols.lenient import Asked, agree
+from service.protocols.fields import (
+    MostTokens,
+    NonEmptyText,
+    PositiveNumber,
+    invalid,
+    text_list,
+    text_of,
+)
+from service.protocols.lenient import CUT_AND_NOT, Asked, agree, last_tokens
 from service.protocols.reranking import rank
 from service.tasks.rank import RankOptions
 from service.tasks.results import Item
@@ -47,11 +54,21 @@ class CohereRerankRequest(Asked):
     truncation: StrictBool | None = Field(
         None, description="Voyage's: `false` refuses documents longer than the model's limit."
     )
+    truncate_prompt_tokens: MostTokens | None = Field(
+        None,
+        description="vLLM's: run only the last k tokens of each text or pair, special ones included; -1 is "
+        "the model's limit.",
+    )
+    max_tokens_per_doc: PositiveNumber | None = Field(
+        None, description="Read only the first k tokens of each document; special ones do not count."
+    )
     return_documents: StrictBool = Field(default=False, description="Return each document, too.")
 
     @model_validator(mode="after")
     def _agree(self) -> "CohereRerankRequest":
         agree(self.sent("top_n", "top_k"))
+        if self.truncate_prompt_tokens is not None and self.truncation is False:
+            raise invalid("truncate_prompt_tokens", CUT_AND_NOT)
         return self
 
     @property
@@ -95,7 +112,8 @@ async def rerank(exchange: Exchange, body: CohereRerankRequest) -> Response:
         body.documents,
         body.top_n if body.top_n is not None else body.top_k,
         body.return_documents,
-        truncation=Truncation(allowed=body.truncation is not False),
+        truncation=last_tokens(body.truncate_prompt_tokens, Truncation(allowed=body.truncation is not False)),
+        text_tokens=body.max_tokens_per_doc,
     )
     return await rank(exchange, options)
 

@@ -1,5 +1,8 @@
 """The routes of Cohere; Jina and Voyage share `/v1/rerank`."""
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from service.protocols.cohere.embed import CohereEmbedRequest, CohereVectors, embed_v1, embed_v2
 from service.protocols.cohere.rerank import CohereRanking, CohereRerankRequest, rerank
 from service.protocols.cohere.tokens import (
@@ -10,7 +13,7 @@ from service.protocols.cohere.tokens import (
     detokenize,
     tokenize,
 )
-from service.protocols.contract import ALL_BAD_REQUESTS, Contract
+from service.protocols.contract import ALL_BAD_REQUESTS, Contract, json_response
 from service.protocols.error_object import OpenAIError, write_error
 
 _COHERE = Contract("cohere", OpenAIError, write_error, ALL_BAD_REQUESTS)
@@ -24,4 +27,15 @@ _ROUTES = (
     ("/v1/detokenize", detokenize, "Text of token ids", CohereDetokenizeRequest, CohereText),
 )
 
-ENDPOINTS = tuple(_COHERE.answering(*route) for route in _ROUTES)
+
+async def check_key(_: Request) -> Response:
+    """Say that the key is one of the service's: the request would have been refused otherwise."""
+    return json_response({"valid": True})
+
+
+ENDPOINTS = (
+    *(_COHERE.answering(*route) for route in _ROUTES),
+    _COHERE.operation(
+        "/v1/check-api-key", check_key, "Is the key valid?", "unauthorized", methods=("GET", "POST")
+    ),
+)

@@ -21,9 +21,10 @@ class RerankRequest(ModelRequest):
 
     listed: ClassVar[str] = "texts"
     example: ClassVar[str] = '{"query": "a question", "texts": ["a text"]}'
-    elsewhere: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("return_text", "truncation_direction"), "/tei/rerank"
-    )
+    elsewhere: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("return_text", "truncation_direction"), "/tei/rerank"),
+        **dict.fromkeys(("documents", "return_documents"), "/v1/rerank"),
+    }
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
     query: NonEmptyText = Field(description="What the texts are ranked for.")

@@ -60,6 +60,8 @@ class ModelRequest(Options):
     """The field that lists the texts, of which a request may have `MAX_INPUTS`."""
     formats: ClassVar[tuple[Format, ...]] = tuple(FORMATS)
     """The formats of the response."""
+    elsewhere: ClassVar[dict[str, str]] = {"source_sentence": "/tei/similarity"}
+    """Fields of other servers, and the routes that have them."""
 
     model: StrictStr | None = MODEL
     truncate: StrictBool = Field(

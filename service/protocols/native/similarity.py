@@ -22,7 +22,7 @@ class SimilarityRequest(TaskRequest):
 
     listed: ClassVar[str] = "texts"
     example: ClassVar[str] = '{"texts": ["a text", "another"]}'
-    elsewhere: ClassVar[dict[str, str]] = {"inputs": "/tei/similarity"}
+    elsewhere: ClassVar[dict[str, str]] = dict.fromkeys(("inputs", "source_sentence"), "/tei/similarity")
     formats: ClassVar[tuple[Format, ...]] = ("json", "npz", "safetensors")
 
     no_uint8: ClassVar[str] = NO_MAPS

@@ -8,42 +8,23 @@ from starlette.requests import Request
 
 from model.tokenization.tokenizer import Text
 from service.echo import cut
-from service.http.request_body import (
-    NO_CODING,
-    SPLIT,
-    ParsedRequest,
-    parse_body,
-    receive_body,
-    too_large,
-)
+from service.http.content_coding import INLINE_BYTES, content_coding
+from service.http.request_body import SPLIT, ParsedRequest, parse_body, receive_body
 from service.lifecycle import ServiceState
-from service.memory_limits import ARRIVING
-from service.problems import Problem
 from service.protocols.fields import MAX_IDS
 from service.protocols.lenient import checked
 from service.protocols.oip.errors import invalid
 from service.protocols.oip.models import find_engine
 from service.protocols.oip.schemas import InferenceParameters, InferenceRequest
 from service.protocols.oip.tensors import OUTPUT, Ids, read_inputs, text_of
-from service.replies.decompression import (
-    DECODINGS,
-    DamagedError,
-    LargerError,
-    decompress,
-    most_bytes,
-)
 from service.system.off_loop import off_loop
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
-CODINGS = ("gzip", "deflate")
-"""Those that clients know, of requests and of responses."""
 # No body has a size with more digits.
 _MAX_DIGITS = 18
 # Of the JSON: the ids of texts, and their mask.
 _MAX_VALUES = 2 * MAX_IDS
 _BYTES_OR_FEWER = f"send tensors as bytes after the JSON, or {SPLIT}"
-# What is as small is read, and decompressed, on the event loop: in less than a millisecond.
-_INLINE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +50,8 @@ async def read_inference(request: Request, _: type[InferenceRequest]) -> ParsedR
 
 
 async def _receive(request: Request, model: str) -> Inference:
-    coding, length = _coding(request), _header_length(request)
-    content = await receive_body(request)
-    if coding is not None:
-        content = await _decompressed(request, content, coding)
+    coding, length = content_coding(request), _header_length(request)
+    content = await receive_body(request, coding)
     if length == 0:
         return Inference(model, [text_of(memoryview(content))], InferenceParameters(), binary=True)
     length = len(content) if length is None else length
@@ -96,7 +75,7 @@ async def _read(request: Request, model: str, content: bytes, length: int) -> In
     def read() -> list[Text] | list[Ids]:
         return read_inputs(body.inputs, octets, state.settings)
 
-    inputs = read() if len(content) <= _INLINE_BYTES else await off_loop(read)
+    inputs = read() if len(content) <= INLINE_BYTES else await off_loop(read)
     state.memory.release_part(request.state.context.permit, parsed.transient)
     return Inference(model, inputs, body.parameters, binary, body.id)
 
@@ -120,21 +99,6 @@ def _is_binary(body: InferenceRequest) -> bool:
     return body.parameters.binary_data_output
 
 
-def _coding(request: Request) -> str | None:
-    """Return the content coding of a body, None for no coding; raises the 501."""
-    coding = request.headers.get("content-encoding", "").strip().lower()
-    if coding in NO_CODING:
-        return None
-    if coding not in DECODINGS:
-        raise Problem(
-            "unsupported-media-type",
-            f"The Content-Encoding is {cut(coding)}: send the body as gzip or deflate, or uncompressed.",
-            headers={"Accept-Encoding": ", ".join(CODINGS)},
-            members={"field": "Content-Encoding", "actual": coding, "allowed": [*CODINGS, "identity"]},
-        )
-    return coding
-
-
 def _header_length(request: Request) -> int | None:
     """Return the size of the JSON, None if that is the whole body; raises the 400."""
     given = request.headers.get(HEADER_LENGTH)
@@ -147,23 +111,3 @@ def _header_length(request: Request) -> int | None:
             f"most {_MAX_DIGITS}.",
         )
     return int(given)
-
-
-async def _decompressed(request: Request, content: bytes, coding: str) -> bytes:
-    """Decompress a body, and charge its memory; raises the 400, the 413 and the 429."""
-    state: ServiceState = request.app.state.service
-    permit, limit = request.state.context.permit, state.settings.max_body_bytes
-    most = ARRIVING * most_bytes(len(content), limit)
-    state.memory.take(permit, most)
-    try:
-        if most <= _INLINE_BYTES:
-            body = decompress(content, coding, limit)
-        else:
-            body = await off_loop(decompress, content, coding, limit)
-    except LargerError:
-        raise too_large(limit + 1, limit) from None
-    except DamagedError as error:
-        raise invalid("body", f"The body is not valid {coding}: {error}.") from None
-    state.memory.release_part(permit, most - ARRIVING * len(body))
-    permit.body_bytes = len(body)
-    return body

@@ -9,10 +9,11 @@ from starlette.responses import Response
 
 from model.contract import Encoding
 from model.tokenization.tokenizer import Text, Truncation
+from service.http.content_coding import CODINGS
 from service.protocols.embedding import embed_together, vector
 from service.protocols.exchange import Exchange
 from service.protocols.fields import Listed
-from service.protocols.oip.body import CODINGS, HEADER_LENGTH, Inference
+from service.protocols.oip.body import HEADER_LENGTH, Inference
 from service.protocols.oip.models import VERSION
 from service.protocols.oip.tensors import OUTPUT, Ids
 from service.protocols.texts_or_ids import tokenize_inputs

@@ -5,10 +5,10 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import Field, PrivateAttr
 from starlette.requests import Request
 
-from service.echo import cut
 from service.engine.engine import Engine
+from service.http.content_coding import content_coding
 from service.http.negotiation import negotiate
-from service.http.request_body import NO_CODING, ParsedRequest, parse_body, receive_body
+from service.http.request_body import ParsedRequest, parse_body, receive_body
 from service.http.request_context import context_of
 from service.lifecycle import ServiceState
 from service.problems import Problem
@@ -78,14 +78,7 @@ async def read_operation(request: Request, schema: type[FieldsT]) -> FieldsT:
 async def _receive(request: Request, *, queued: bool) -> bytes:
     state: ServiceState = request.app.state.service
     state.check_ready()
-    coding = request.headers.get("content-encoding", "")
-    if coding.strip().lower() not in NO_CODING:
-        raise Problem(
-            "unsupported-media-type",
-            f"The Content-Encoding is {cut(coding)}: send the body uncompressed.",
-            members={"field": "Content-Encoding", "actual": coding, "allowed": ["identity"]},
-        )
-    content = await receive_body(request, queued=queued)
+    content = await receive_body(request, content_coding(request), queued=queued)
     if not content:
         raise Problem("malformed-json", NO_BODY, members={"field": "body"})
     return content

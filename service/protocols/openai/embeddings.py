@@ -26,10 +26,7 @@ from service.tasks.embed import plan_encode
 from service.tasks.prompts import choose_prompt, find_prompt
 from service.tasks.results import Item
 
-_OTHER_IDS = (
-    "If the client made them with another tokenizer, have it send texts: LangChain's OpenAIEmbeddings does "
-    "with check_embedding_ctx_length=False."
-)
+_OTHER_IDS = "If the client made them with another tokenizer, such as tiktoken, have it send texts."
 
 
 class OpenAIUsage(BaseModel):

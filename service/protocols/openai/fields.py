@@ -16,8 +16,8 @@ from pydantic import (
 from model.tokenization.tokenizer import Truncation
 from service.http.request_body import SEVERAL
 from service.protocols.decoding import check_counts
-from service.protocols.fields import MAX_IDS, Listed, PositiveNumber, invalid, text_of
-from service.protocols.lenient import Asked, agree
+from service.protocols.fields import MAX_IDS, Listed, MostTokens, PositiveNumber, invalid, text_of
+from service.protocols.lenient import CUT_AND_NOT, Asked, agree, last_tokens
 from service.protocols.texts_or_ids import TEXTS_OR_IDS, TextOrIds, texts_or_ids
 from service.tasks.embed import EmbedOptions
 from service.tasks.precision import Precision
@@ -87,6 +87,11 @@ class EmbeddingsRequest(Asked):
         "response's header `X-Truncated-Inputs` counts them. With `late_chunking` only if it is `true`.",
     )
     truncation: StrictBool | None = Field(None, description="Voyage's name of `truncate`.")
+    truncate_prompt_tokens: MostTokens | None = Field(
+        None,
+        description="vLLM's: run only the last k tokens of each text, special ones included; -1 is the "
+        "model's limit.",
+    )
     late_chunking: StrictBool = Field(
         default=False,
         description="The texts are parts of one, which runs as a whole; each part's vector is the mean of "
@@ -104,6 +109,8 @@ class EmbeddingsRequest(Asked):
     def _agree(self) -> "EmbeddingsRequest":
         agree(self.sent("dimensions", "output_dimension"))
         agree(self.sent("truncate", "truncation"))
+        if self.truncate_prompt_tokens is not None and False in (self.truncate, self.truncation):
+            raise invalid("truncate_prompt_tokens", CUT_AND_NOT)
         # `base64` is no type of numbers: it may stand beside one, but not beside the other form.
         types = self.sent(*_TYPES)
         agree({name: kind for name, kind in types.items() if kind != "base64"})
@@ -137,7 +144,8 @@ class EmbeddingsRequest(Asked):
     def cuts(self) -> Truncation:
         """Whether texts may be truncated."""
         said = self.truncate if self.truncate is not None else self.truncation
-        return Truncation(allowed=said if said is not None else not self.late_chunking)
+        allowed = said if said is not None else not self.late_chunking
+        return last_tokens(self.truncate_prompt_tokens, Truncation(allowed=allowed))
 
     @property
     def cutting(self) -> str:

@@ -9,14 +9,19 @@ from starlette.responses import Response
 from service.engine.engine import Engine
 from service.lifecycle import ServiceState
 from service.protocols.contract import json_response
+from service.tasks.rank import ranks
 
 _STARTED = int(time.time())
 
 
 async def models(request: Request) -> Response:
-    """List the served models, as OpenAI's client reads them (`data`), and as Cohere's does (`models`)."""
+    """List the served models, as OpenAI's client reads them (`data`), and as Cohere's does (`models`).
+
+    The parameter `endpoint` asks for those that can do this.
+    """
     state: ServiceState = request.app.state.service
-    engines = state.engines.values()
+    asked = request.query_params.get("endpoint")
+    engines = [one for one in state.engines.values() if asked is None or asked in _endpoints(one)]
     listed = {"data": [*map(_of_openai, engines)], "models": [*map(_of_cohere, engines)]}
     return json_response({"object": "list"} | listed)
 
@@ -36,7 +41,12 @@ def _of_cohere(engine: Engine) -> dict[str, Any]:
     """Describe a model without its tokenizer's address, so that the client asks the service for tokens."""
     return {
         "name": engine.name,
-        "endpoints": ["embed", "rerank"],
+        "endpoints": _endpoints(engine),
         "context_length": engine.info.max_length,
         "tokenizer_url": None,
     }
+
+
+def _endpoints(engine: Engine) -> list[str]:
+    """Return what a model can be asked for, by Cohere's names; all have vectors of texts."""
+    return ["embed", "rerank"] if ranks(engine.info) else ["embed"]

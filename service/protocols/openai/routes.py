@@ -1,5 +1,7 @@
 """The routes of OpenAI, which Jina and Voyage share."""
 
+from dataclasses import replace
+
 from service.protocols.contract import ALL_BAD_REQUESTS, Contract
 from service.protocols.error_object import OpenAIError, write_error
 from service.protocols.openai.contextualized import (
@@ -20,7 +22,7 @@ EMBEDDINGS = _OPENAI.answering(
     EmbeddingsRequest,
     EmbeddingsResponse,
 )
-ENDPOINTS = (
+_ENDPOINTS = (
     EMBEDDINGS,
     _OPENAI.answering(
         "/v1/contextualizedembeddings",
@@ -31,4 +33,12 @@ ENDPOINTS = (
     ),
     _OPENAI.operation("/v1/models", models, "The served models", "unauthorized"),
     _OPENAI.operation("/v1/models/{model:path}", model, "A served model", "unauthorized", "model-not-found"),
+)
+# A base URL that ends in a slash, to which a client adds another one.
+ENDPOINTS = (
+    *_ENDPOINTS,
+    *(
+        replace(one, path=one.path.replace("/v1/", "/v1//"), summary=None, route=one.label)
+        for one in _ENDPOINTS
+    ),
 )

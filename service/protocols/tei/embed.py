@@ -31,6 +31,7 @@ class EmbedAllRequest(WithInputs):
     """Texts, or token ids, to encode."""
 
     most_numbers: ClassVar[int] = MAX_IDS
+    elsewhere: ClassVar[dict[str, str]] = {"texts": "/v2/embed"}
 
     inputs: TextsOrIds = Field(
         description="A text, the token ids of one, or a list of either. Ids run as they are, without further "

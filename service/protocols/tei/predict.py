@@ -19,6 +19,8 @@ from service.tasks.heads import check_head
 from service.tasks.label import HEADS, Arrays, EntityLabels, Labelling, TextLabels, TokenizedInput
 from service.tasks.results import Item
 
+_HUB_JS = "@huggingface/inference/"
+
 
 class LabelParameters(Fields):
     """The options of `text_classification` and `token_classification` of the Hub's client."""
@@ -86,7 +88,7 @@ async def predict(exchange: Exchange, body: TeiPredictRequest) -> Response:
     head = check_head(exchange.engine, exchange.state.engines, *HEADS)
     labelling = _labelling(exchange, head, body)
     entities = head.kind == "token_classification"
-    alone = body.inputs.flat and (body.parameters is None or entities)
+    alone = body.inputs.flat and (entities or not _is_of_hub(exchange, body))
     column = "entities" if entities else "labels"
 
     def value(item: Item) -> Any:
@@ -95,6 +97,14 @@ async def predict(exchange: Exchange, body: TeiPredictRequest) -> Response:
     exchange.value, exchange.alone = value, alone
     texts, fewer = body.inputs.inputs, "parameters.top_k"
     return await label(exchange, texts, body.truncation, head, labelling, fewer=fewer)
+
+
+def _is_of_hub(exchange: Exchange, body: TeiPredictRequest) -> bool:
+    """Whether the client is one of the Hub, which reads the labels of the only text from a list of lists.
+
+    That in JavaScript sends no `parameters` where it has none, and then only its name tells it apart.
+    """
+    return body.parameters is not None or exchange.request.headers.get("user-agent", "").startswith(_HUB_JS)
 
 
 def _labelling(exchange: Exchange, head: HeadInfo, body: TeiPredictRequest) -> Labelling:

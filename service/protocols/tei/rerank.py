@@ -19,6 +19,7 @@ class TeiRerankRequest(Asked, Truncated):
     """Texts to rank by how well they match a query."""
 
     listed: ClassVar[str] = "texts"
+    elsewhere: ClassVar[dict[str, str]] = {"documents": "/v1/rerank"}
     example: ClassVar[str] = '{"query": "a question", "texts": ["a text"]}'
 
     query: StrictStr = Field(description="What the texts are ranked for.")
