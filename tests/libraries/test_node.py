@@ -66,6 +66,7 @@ try {
   console.log("null");
 } catch (error) { console.log(JSON.stringify(error.message)); }
 """
+BODY = FAILURE.replace("error.message", "error.responseBody ?? error.httpResponse.body.detail")
 RANKING = {
     "cohere": """
 import { CohereClientV2 } from "cohere-ai";
@@ -141,8 +142,15 @@ def test_scores_are_the_native_ones(service: Service, name: str) -> None:
     assert distance([one["relevanceScore"] for one in found], [one["score"] for one in native]) <= 2e-6
 
 
-@pytest.mark.parametrize("wrong", ["/openai", "/v1/v1", "/v1/embeddings", "/v2"])
-@pytest.mark.parametrize("name", each("openai", "langchain_openai", "ai", "voyageai", "cohere"))
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        pytest.param(name, wrong, marks=needs(NODE + name))
+        for name in ("openai", "langchain_openai", "ai", "voyageai", "cohere")
+        for wrong in ("/openai", "/v1/v1", "/v1/embeddings", "/v2")
+        if (name, wrong) != ("ai", "/v2")  # see below
+    ],
+)
 def test_a_wrong_base_url_is_answered_with_the_right_one(service: Service, name: str, wrong: str) -> None:
     """In the text of the library's own error."""
     found = answers(
@@ -151,3 +159,23 @@ def test_a_wrong_base_url_is_answered_with_the_right_one(service: Service, name:
     protocol = "Cohere's" if name == "cohere" else "OpenAI's"
     right = re.escape(service.url + BASES[name])
     assert re.search(rf"{right} for {protocol}", found), found
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        pytest.param("ai", "/v2", "/v1 for OpenAI's", marks=needs(NODE + "ai")),
+        pytest.param(
+            "huggingface_inference",
+            "/hf/embed",
+            "/tei for text-embeddings-inference's",
+            marks=needs(NODE + "huggingface_inference"),
+        ),
+    ],
+)
+def test_the_body_that_an_error_keeps_names_the_base_url(
+    service: Service, name: str, wrong: str, right: str
+) -> None:
+    """Where the message does not: `ai` reads `error.message` alone, and Hugging Face's `error` as a text."""
+    found = answers(NODE + name, EMBEDDING[name] + BODY, base=service.url + wrong, model=MODEL, texts=TEXTS)
+    assert service.url + right in found
