@@ -22,8 +22,9 @@ VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md do
   deploy/kubernetes/README.md deploy/kubernetes/base/deployment.yaml deploy/kubernetes/components/gpu/deployment.yaml \
   deploy/kubernetes/components/model/deployment.yaml $(wildcard deploy/kubernetes/overlays/*/kustomization.yaml)
 
-# The environments of `make test-libraries`.
-LIBRARIES := $(patsubst tests/libraries/environments/%.txt,.venv-clients/%/.done,$(wildcard tests/libraries/environments/*.txt))
+# The environments of `make test-libraries`; those of Node only where there is npm.
+LIBRARIES := $(patsubst tests/libraries/environments/%.txt,.venv-clients/%/.done,$(wildcard \
+  tests/libraries/environments/*.txt $(if $(shell command -v npm),tests/libraries/environments/node/*.txt)))
 # Those that are installed in seconds; `make test-rest` runs the tests of all that are installed.
 QUICK_LIBRARIES := openai cohere huggingface_hub voyageai tritonclient ollama
 
@@ -64,6 +65,13 @@ quick-libraries: $(QUICK_LIBRARIES:%=.venv-clients/%/.done)
 .venv-clients/%/.done: tests/libraries/environments/%.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --no-deps -r $<
+	@touch $@
+
+# A package.json of its own, or else npm looks for one in the folders above.
+.venv-clients/node/%/.done: tests/libraries/environments/node/%.txt
+	mkdir -p $(@D)
+	echo '{"private": true}' > $(@D)/package.json
+	cd $(@D) && npm install --silent --no-audit --no-fund --no-package-lock $$(cat $(abspath $<))
 	@touch $@
 
 lint: $(VENV)/.test

@@ -1,29 +1,14 @@
 """Ollama's own library for JavaScript, which npm installs."""
 
-import json
-import os
-import shutil
-import subprocess
-from pathlib import Path
-from typing import Any
-
-import pytest
-
 from tests.references.comparing import distance
+from tests.support.libraries import NODE, answers, needs
 from tests.support.serving import LONG, Service
 
-NPM, NODE = shutil.which("npm"), shutil.which("node")
-PACKAGES = ("ollama@0.6.4", "whatwg-fetch@3.6.20")
-
-pytestmark = [
-    pytest.mark.registry,
-    pytest.mark.thorough,
-    pytest.mark.skipif(NPM is None or NODE is None, reason="npm and node are not installed"),
-]
+pytestmark = needs(NODE + "ollama")
 
 PROGRAM = """
 import { Ollama } from "ollama";
-const { url, texts, long } = JSON.parse(process.env.GIVEN);
+const { url, texts, long } = given;
 const client = new Ollama({ host: url });
 async function tried(call) {
   try { await call(); } catch (error) { return [error.name, error.status_code, error.error]; }
@@ -50,40 +35,10 @@ console.log(JSON.stringify({
 """
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the library."""
-    folder = tmp_path_factory.mktemp("ollama")
-    assert NPM is not None
-    install = [NPM, "install", "--prefer-offline", "--no-audit", "--no-fund", "--prefix", str(folder)]
-    done = subprocess.run(
-        [*install, *PACKAGES], cwd=folder, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
-
-
-def answers(folder: Path, **given: object) -> Any:
-    """Run the program in a folder; what it printed."""
-    assert NODE is not None
-    (folder / "program.mjs").write_text(PROGRAM, encoding="utf-8")
-    done = subprocess.run(
-        [NODE, "program.mjs"],
-        cwd=folder,
-        env=os.environ | {"GIVEN": json.dumps(given)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def test_what_the_library_does(installed: Path, tei: Service) -> None:
+def test_what_the_library_does(tei: Service) -> None:
     """Vectors are the native ones, models have their fields, and errors their status and sentence."""
     texts = ["A man is eating.", "Someone eats."]
-    found = answers(installed, url=tei.url, texts=texts, long=LONG)
+    found = answers(NODE + "ollama", PROGRAM, url=tei.url, texts=texts, long=LONG)
     for name, options in (
         ("embed", {"normalize": True}),
         ("cut", {"normalize": True, "dimensions": 8}),

@@ -12,8 +12,9 @@ import pytest
 from tests.references.checkpoints import MINILM
 from tests.support.serving import LONG, ROOT, Service, serve
 
-ENVIRONMENTS = ROOT / "tests" / "clients" / "environments"
-
+ENVIRONMENTS = ROOT / ".venv-clients"
+NODE = "node/"
+"""How the names of environments with libraries for JavaScript start."""
 KEY = "key-0123456789abcdef"
 CROWD = [LONG] * 8
 """Texts that fill the queue of an overloaded service."""
@@ -50,21 +51,27 @@ def refusals(service: Service) -> int:
 
 def needs(name: str) -> list[pytest.MarkDecorator]:
     """The marks of a module whose programs run in the environment of this name."""
-    missing = not (ROOT / ".venv-clients" / name / "bin" / "python").exists()
+    missing = not (ENVIRONMENTS / name / ".done").exists()
     reason = f"its environment is not installed: make test-libraries, or make .venv-clients/{name}/.done"
     return [pytest.mark.registry, pytest.mark.thorough, pytest.mark.skipif(missing, reason=reason)]
 
 
 def run(name: str, program: str, **given: object) -> str:
-    """Run a program, which finds what is `given` in the variable GIVEN as JSON; its standard output."""
+    """Run a program of Python or, in an environment of NODE, of JavaScript; its standard output.
+
+    It finds what is `given` in the variable GIVEN as JSON.
+    """
     kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "HOME", "TMPDIR")}
     quiet = {
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HAYSTACK_TELEMETRY_ENABLED": "False",
         "ANONYMIZED_TELEMETRY": "False",
     }
+    where = ENVIRONMENTS / name
+    python, node = (str(where / "bin" / "python"), "-c"), ("node", "--input-type=module", "--eval")
     done = subprocess.run(
-        [str(ROOT / ".venv-clients" / name / "bin" / "python"), "-c", program],
+        [*(node if name.startswith(NODE) else python), program],
+        cwd=where,  # where Node looks for libraries
         env=kept | quiet | {"GIVEN": json.dumps(given), "NO_PROXY": "*"},
         capture_output=True,
         text=True,
@@ -78,4 +85,6 @@ def run(name: str, program: str, **given: object) -> str:
 def answers(name: str, program: str, **given: object) -> Any:
     """Run a program that prints JSON as its last line; what it printed."""
     head = "import json, os\ngiven = json.loads(os.environ['GIVEN'])\n"
+    if name.startswith(NODE):
+        head = "const given = JSON.parse(process.env.GIVEN);\n"
     return json.loads(run(name, head + program, **given).splitlines()[-1])
