@@ -19,10 +19,15 @@ async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
     try:
         response = await _handle(request, context, state)
     except (Problem, ModelError) as error:
-        problem = error if isinstance(error, Problem) else from_model_error(error)
-        state.metrics.reject(problem.kind)
-        response = context.error(problem)
+        response = _refuse(error, context, state)
     await response(scope, receive, send)
+
+
+def _refuse(error: Problem | ModelError, context: RequestContext, state: ServiceState) -> Response:
+    """Count and render an error. Kept in a variable of a frame of its traceback it would be a cycle."""
+    problem = error if isinstance(error, Problem) else from_model_error(error)
+    state.metrics.reject(problem.kind)
+    return context.error(problem)
 
 
 async def _handle(request: Request, context: RequestContext, state: ServiceState) -> Response:

@@ -20,17 +20,22 @@ _CLIENTS = {
 }
 # How routes end that other servers have to generate text.
 _GENERATION = ("/completions", "/responses", "/messages", "/generate", "/chat")
+HUB_JS = "@huggingface/inference/"
+"""What the user agent of the hub's client for JavaScript begins with."""
 _LISTED = 6  # routes
 
 
 def no_route(request: Request) -> Problem:
     """Make the 404 of a path that no endpoint has.
 
-    Its member `error` is for OpenAI's clients, which show nothing else of a body.
+    Its member `error` is for OpenAI's clients, which show nothing else of a body; the hub's client for
+    JavaScript shows it, too, but as a string.
     """
     advice = _advice(request)
     sentence = f"There is no route {cut(request.scope['path'])}{advice}; /docs lists the routes."
-    error = {"message": sentence, "type": "invalid_request_error", "param": None, "code": "not_found"}
+    error: object = {"message": sentence, "type": "invalid_request_error", "param": None, "code": "not_found"}
+    if request.headers.get("user-agent", "").startswith(HUB_JS):
+        error = sentence
     return Problem("not-found", sentence, members={"error": error})
 
 
@@ -47,7 +52,7 @@ def _advice(request: Request) -> str:
     bases = " and ".join(
         f"{address}{base} for {names} clients" for names, base in map(_CLIENTS.__getitem__, protocols)
     )
-    return f"; is {routes} meant?" + (f" The base URL is {bases}" if bases else "")
+    return f"; perhaps {routes} is meant" + (f", and the base URL is {bases}" if bases else "")
 
 
 def _meant(path: str, endpoints: Endpoints) -> Sequence[Endpoint]:

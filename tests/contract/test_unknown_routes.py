@@ -55,4 +55,18 @@ def test_routes_that_generate_say_that_nothing_is_generated(service: Service, pa
 def test_a_path_like_no_route_names_none(service: Service) -> None:
     """Nor does one that is too long to be compared."""
     for path in ("/quux", "/" + "encode" * 100):
-        assert "meant" not in advice(service, path)
+        assert "perhaps" not in advice(service, path)
+
+
+def test_an_openai_client_with_the_base_url_of_triton_reads_the_sentence(service: Service) -> None:
+    """Under /v2, where errors are strings, `error` is an object for a path of OpenAI's."""
+    assert "/v1/embeddings" in advice(service, "/v2/embeddings")
+    other = service.raw(request_bytes("/v2/nothing")).json()
+    assert other["error"].startswith("There is no route /v2/nothing")
+
+
+def test_the_client_of_the_hub_for_javascript_shows_the_sentence(service: Service) -> None:
+    """It prints `error`, which must be a string for it."""
+    headers = {"User-Agent": "@huggingface/inference/4.13.30 Node.js/20"}
+    error = service.http.post("/hf/embed", json={}, headers=headers).json()["error"]
+    assert "perhaps /embed or /tei/embed" in error

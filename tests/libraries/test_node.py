@@ -66,7 +66,6 @@ try {
   console.log("null");
 } catch (error) { console.log(JSON.stringify(error.message)); }
 """
-BODY = FAILURE.replace("error.message", "error.responseBody ?? error.httpResponse.body.detail")
 RANKING = {
     "cohere": """
 import { CohereClientV2 } from "cohere-ai";
@@ -148,7 +147,6 @@ def test_scores_are_the_native_ones(service: Service, name: str) -> None:
         pytest.param(name, wrong, marks=needs(NODE + name))
         for name in ("openai", "langchain_openai", "ai", "voyageai", "cohere")
         for wrong in ("/openai", "/v1/v1", "/v1/embeddings", "/v2")
-        if (name, wrong) != ("ai", "/v2")  # see below
     ],
 )
 def test_a_wrong_base_url_is_answered_with_the_right_one(service: Service, name: str, wrong: str) -> None:
@@ -162,20 +160,12 @@ def test_a_wrong_base_url_is_answered_with_the_right_one(service: Service, name:
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong", "right"),
-    [
-        pytest.param("ai", "/v2", "/v1 for OpenAI's", marks=needs(NODE + "ai")),
-        pytest.param(
-            "huggingface_inference",
-            "/hf/embed",
-            "/tei for text-embeddings-inference's",
-            marks=needs(NODE + "huggingface_inference"),
-        ),
-    ],
+    "name", [pytest.param("huggingface_inference", marks=needs(NODE + "huggingface_inference"))]
 )
-def test_the_body_that_an_error_keeps_names_the_base_url(
-    service: Service, name: str, wrong: str, right: str
+def test_a_wrong_address_of_the_hub_s_client_is_answered_with_the_right_one(
+    service: Service, name: str
 ) -> None:
-    """Where the message does not: `ai` reads `error.message` alone, and Hugging Face's `error` as a text."""
-    found = answers(NODE + name, EMBEDDING[name] + BODY, base=service.url + wrong, model=MODEL, texts=TEXTS)
-    assert service.url + right in found
+    """It prints `error` of the body, as a text."""
+    base = service.url + "/hf/embed"
+    found = answers(NODE + name, EMBEDDING[name] + FAILURE, base=base, model=MODEL, texts=TEXTS)
+    assert f"{service.url}/tei for text-embeddings-inference's" in found

@@ -68,7 +68,7 @@ def _either(native: str, original: str) -> Either:
 
 
 def _stored(native: Sources, original: str) -> Either:
-    """Return the names a tensor may have in `transformers` and in original checkpoints, with adapters or not."""
+    """Return the names a tensor may have in `transformers` and in original checkpoints."""
     layer, _, kind = original.rpartition(".")
     options: tuple[Sources, ...] = (native, (original,))
     return Either((*options, (f"{layer}.{_UPDATED}original",)) if kind == "weight" else options)

@@ -6,6 +6,7 @@ from starlette.responses import Response
 from service.echo import cut
 from service.engine.engine import Engine
 from service.http.request_body import parse_body, receive_body
+from service.http.request_context import context_of
 from service.http.unknown_routes import no_route
 from service.lifecycle import VERSION as SERVER_VERSION
 from service.lifecycle import ServiceState
@@ -85,7 +86,9 @@ async def not_served(request: Request) -> Response:
 
 
 async def unknown(request: Request) -> Response:
-    """Refuse every other path under `/v2`."""
+    """Refuse every other path under `/v2`, in the form of OpenAI where its clients have a wrong base URL."""
+    if request.scope["path"].endswith("/embeddings"):
+        context_of(request.scope).endpoint = None
     raise no_route(request)
 
 

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from model.contract import HeadInfo
 from model.heads.spans import SpanLabels
+from service.http.unknown_routes import HUB_JS
 from service.problems import Problem
 from service.protocols.exchange import Exchange
 from service.protocols.fields import PositiveNumber
@@ -18,8 +19,6 @@ from service.protocols.tei.fields import TextsOrPairs, WithInputs
 from service.tasks.heads import check_head
 from service.tasks.label import HEADS, Arrays, EntityLabels, Labelling, TextLabels, TokenizedInput
 from service.tasks.results import Item
-
-_HUB_JS = "@huggingface/inference/"
 
 
 class LabelParameters(Fields):
@@ -104,7 +103,7 @@ def _is_of_hub(exchange: Exchange, body: TeiPredictRequest) -> bool:
 
     That in JavaScript sends no `parameters` where it has none, and then only its name tells it apart.
     """
-    return body.parameters is not None or exchange.request.headers.get("user-agent", "").startswith(_HUB_JS)
+    return body.parameters is not None or exchange.request.headers.get("user-agent", "").startswith(HUB_JS)
 
 
 def _labelling(exchange: Exchange, head: HeadInfo, body: TeiPredictRequest) -> Labelling:
