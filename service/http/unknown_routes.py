@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import islice
 
+import orjson
 from starlette.requests import Request
 
 from service.echo import ECHO, cut
@@ -35,7 +36,7 @@ def no_route(request: Request) -> Problem:
     sentence = f"There is no route {cut(request.scope['path'])}{advice}; /docs lists the routes."
     error: object = {"message": sentence, "type": "invalid_request_error", "param": None, "code": "not_found"}
     if request.headers.get("user-agent", "").startswith(HUB_JS):
-        error = sentence
+        error = orjson.Fragment(orjson.dumps(sentence))  # as it is: members that are strings are cut
     return Problem("not-found", sentence, members={"error": error})
 
 
