@@ -47,10 +47,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     ("name", "reason"),
     [
         *((name, f"config.json says '{kind}', which is no") for name, kind in ARCHITECTURES.items()),
-        ("renamed", "its weights have a classifier, but architectures in config.json is ['BertModel']: name"),
+        ("renamed", "its weights have a classifier, but architectures in config.json is ['BertModel']: set"),
         (
             "exported",
-            "its weights have a classifier, but architectures in config.json is ['BertModel']: name",
+            "its weights have a classifier, but architectures in config.json is ['BertModel']: set",
         ),
         ("stripped", "config.json names one label, as that of a cross-encoder does, but says 'BertModel'"),
     ],

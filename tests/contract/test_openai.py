@@ -276,7 +276,7 @@ def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
         (
             {"input": "a", "normalized": False, "encoding_type": "int8"},
             "normalized",
-            'normalized is false, and the encoding_type "int8" has steps',
+            'normalized is false, but the encoding_type "int8" needs',
         ),
         (
             {"input": "a", "output_dimension": 12, "output_dtype": "binary"},

@@ -219,7 +219,7 @@ def test_late_interaction_sums_the_best_matches(rankers: Service, colbert: LateI
         ({"texts": "a"}, "invalid-request", "texts", "texts must be a non-empty list of strings."),
         ({"texts": ["a", ["b", "c"]]}, "invalid-request", "texts.1", "texts.1 must be a string."),
         ({"top_n": 0}, "invalid-request", "top_n", "top_n must be at least 1."),
-        ({"inputs": ["a"]}, "invalid-request", "inputs", "inputs is not a known field (did you mean texts?)."),
+        ({"inputs": ["a"]}, "invalid-request", "inputs", "inputs is not a known field (did you mean texts?)"),
         ({"attention": {"layer": [0]}}, "invalid-request", "attention.layer", "(did you mean layers?)"),
         ({"attention": {"layers": [3]}}, "invalid-request", "attention.layers.0", "attention.layers.0 is 3"),
         ({"attention": {"queries": [99]}}, "invalid-request", "texts.0", "is 99 and texts.0 has 12 tokens"),
