@@ -75,7 +75,6 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=operation_id,
         telemetry=_NO_TELEMETRY,
     )
     app.state.service = state
@@ -94,17 +93,19 @@ def create_app(
 
 def _describe(app: FastAPI, endpoint: Endpoint) -> None:
     """Register an endpoint with FastAPI, which describes it in the OpenAPI schema."""
-    app.add_api_route(
-        endpoint.path,
-        endpoint.handler,
-        methods=list(endpoint.methods),
-        tags=[endpoint.tag],
-        summary=endpoint.summary,
-        include_in_schema=endpoint.summary is not None,
-        responses=dict(endpoint.responses),
-        response_class=endpoint.response_class or JSONResponse,
-        response_model=None,
-    )
+    for method in endpoint.methods:
+        app.add_api_route(
+            endpoint.path,
+            endpoint.handler,
+            methods=[method],
+            tags=[endpoint.tag],
+            summary=endpoint.summary,
+            operation_id=operation_id(endpoint, method),
+            include_in_schema=endpoint.summary is not None,
+            responses=dict(endpoint.responses),
+            response_class=endpoint.response_class or JSONResponse,
+            response_model=None,
+        )
 
 
 async def _supervise(state: ServiceState) -> None:

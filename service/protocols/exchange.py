@@ -30,7 +30,7 @@ from service.settings import Settings
 from service.system.off_loop import off_loop
 from service.tasks.errors import OptionError
 from service.tasks.precision import Precision
-from service.tasks.results import Item
+from service.tasks.results import Expected, Item
 from service.tasks.view import View
 
 T = TypeVar("T")
@@ -46,8 +46,8 @@ _FEW_TOKENS, _SMALL_BYTES = 1000, 8192
 class Holding:
     """Memory that planning needs, and that is reserved before anything is planned."""
 
-    most: Callable[[Sequence[Encoding]], int]
-    """Bounds it, given the tokens of all inputs."""
+    most: Callable[[Sequence[Encoding]], tuple[int, Sequence[Expected]]]
+    """Bounds it, given the tokens of all inputs, and says what to expect of each item if that is known."""
     kept: Callable[[Sequence[View]], int]
     """Counts what the plans hold after all."""
 
@@ -227,7 +227,8 @@ class Exchange:
         """
         tokens, most = sum(map(len, encodings)), 0
         if holding is not None:
-            most = await self.off_loop(lambda: holding.most(encodings), tokens)
+            most, known = await self.off_loop(lambda: holding.most(encodings), tokens)
+            self.check_size(bound(style, known), way_out)
             self.state.memory.take(self.context.permit, most)
 
         def plan() -> tuple[list[View], int, int]:

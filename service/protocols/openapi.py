@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
@@ -33,9 +32,13 @@ _BEARER = {"type": "http", "scheme": "bearer", "description": "One of the servic
 _NOT_LISTED = {"not-found", "method-not-allowed", *NOT_OF_INFERENCE}  # occur for other paths and methods
 
 
-def operation_id(route: APIRoute) -> str:
-    """Name an operation by its path, such as `encode`: generated clients use it as the method name."""
-    return route.path_format.strip("/").replace("/{", "_by_").replace("}", "").replace("/", "_")
+def operation_id(endpoint: Endpoint, method: str) -> str:
+    """Name an operation by its path, such as `encode`: generated clients use it as the method name.
+
+    Further methods of a path have theirs in the name.
+    """
+    name = endpoint.documented_path.strip("/").replace("/{", "_by_").replace("}", "").replace("/", "_")
+    return name if method == endpoint.methods[0] else f"{name}_{method.lower()}"
 
 
 def build_openapi(app: FastAPI, version: str, endpoints: Endpoints, *, keys: bool) -> dict[str, Any]:
@@ -59,9 +62,7 @@ def build_openapi(app: FastAPI, version: str, endpoints: Endpoints, *, keys: boo
     for unused in ("HTTPValidationError", "ValidationError"):
         schema["components"]["schemas"].pop(unused, None)
     for endpoint in endpoints:
-        for method, operation in schema["paths"].get(endpoint.documented_path, {}).items():
-            if method.upper() != endpoint.methods[0]:
-                operation["operationId"] += f"_{method}"
+        for operation in schema["paths"].get(endpoint.documented_path, {}).values():
             _describe(operation, endpoint, keys=keys)
     return schema
 

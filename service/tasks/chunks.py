@@ -98,12 +98,12 @@ class ChunkPlan:
         tokens = encoding.special[encoding.prompt_length :].count(False)
         return tokens if self.chunking == "sentences" else self.chunking.count(tokens)
 
-    def count(self, encodings: Sequence[Encoding], texts: Sequence[Text]) -> int:
-        """Bound the chunks of all texts; raises OptionError for the first text of too many.
+    def counts(self, encodings: Sequence[Encoding], texts: Sequence[Text]) -> list[int]:
+        """Bound the chunks of each text; raises OptionError for the first text of too many.
 
         Sentences are counted only in texts of as many tokens, which take far longer to run.
         """
-        total = 0
+        counts = []
         for index, (encoding, text) in enumerate(zip(encodings, texts, strict=True)):
             count = self.most(encoding)
             if count > MAX_CHUNKS and self.chunking == "sentences" and isinstance(text, str):
@@ -111,8 +111,8 @@ class ChunkPlan:
                 count = sum(1 for _ in islice(found, MAX_CHUNKS + 1))
             if count > MAX_CHUNKS:
                 raise _too_many(index, self.chunking)
-            total += count
-        return total
+            counts.append(count)
+        return counts
 
     def split(self, encoding: Encoding, text: str) -> Parts:
         """Split one text; raises OptionError for a chunk without tokens."""

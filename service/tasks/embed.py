@@ -80,9 +80,24 @@ class EncodePlan:
             shapes["chunks"] = (count, self.chunks.size)
         return View(want, item_columns, Expected(shapes, encoding, 4 * count), precision=self.precision)
 
-    def most_chunks(self, texts: Sequence[Text], encodings: Sequence[Encoding]) -> int:
-        """Bound the bytes that the chunks of all texts take; raises OptionError for too many of them."""
-        return 0 if self.chunks is None else _CHUNK_BYTES * self.chunks.count(encodings, texts)
+    def most_chunks(
+        self, texts: Sequence[Text], encodings: Sequence[Encoding]
+    ) -> tuple[int, Sequence[Expected]]:
+        """Bound the bytes that the chunks of all texts take, and the items if the number of chunks is known.
+
+        Raises OptionError for too many of them.
+        """
+        chunks = self.chunks
+        if chunks is None:
+            return 0, ()
+        counts = chunks.counts(encodings, texts)
+        if chunks.chunking == "sentences":
+            return _CHUNK_BYTES * sum(counts), ()
+        items = [
+            Expected({**self.shapes(encoding), "chunks": (count, chunks.size)}, encoding, 4 * count)
+            for encoding, count in zip(encodings, counts, strict=True)
+        ]
+        return _CHUNK_BYTES * sum(counts), items
 
     def want(self, encoding: Encoding) -> Want:
         """Return what must be computed for one sequence, without chunks."""

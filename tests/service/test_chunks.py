@@ -31,7 +31,7 @@ def encoding(*offsets: tuple[int, int], prompt: int = 0, truncated: bool = False
 
 def split(chunking: Chunking, encoded: Encoding, text: str) -> Parts:
     plan = ChunkPlan(chunking, 8, normalize=True, dimensions=None)
-    plan.count([encoded], [text])
+    plan.counts([encoded], [text])
     return plan.split(encoded, text)
 
 
@@ -85,9 +85,9 @@ def test_windows_are_counted_without_looking_at_texts() -> None:
     # Without the places of its tokens, no text can be split.
     good, bad = (replace(encoding(*[(0, 1)] * count), offsets=[]) for count in (4096, 4097))
     made = ChunkPlan(Windows(1, 0), 8, normalize=True, dimensions=None)
-    made.count([good] * 2, ["a"] * 2)
+    made.counts([good] * 2, ["a"] * 2)
     with pytest.raises(OptionError) as refused:
-        made.count([good, bad], ["a"] * 2)
+        made.counts([good, bad], ["a"] * 2)
     assert "chunks splits inputs.1 into" in str(refused.value)
 
 

@@ -211,7 +211,7 @@ HEADS: Kinds = {
         request(GOOD, b"Content-Type: " + r.choice(_TYPES), path=route(r)), OK | UNTYPED
     ),
     "a bomb in a coding": lambda r: once(
-        request(r.randbytes(2000), b"Content-Encoding: " + r.choice(_ENCODINGS)), UNTYPED
+        request(r.randbytes(2000), b"Content-Encoding: " + r.choice(_ENCODINGS)), UNTYPED | BAD
     ),
     "what nobody can accept": lambda r: once(
         request(GOOD, b"Accept: " + r.choice(_ACCEPT)), frozenset((200, 406))
