@@ -102,7 +102,9 @@ class _Pattern(NamedTuple):
     @classmethod
     def of(cls, endpoint: Endpoint) -> "_Pattern":
         start, end = endpoint.path.partition("{")[0], endpoint.path.rpartition("}")[2]
-        return cls(start, end, compile_path(endpoint.path)[0], endpoint)
+        # A name may contain anything, also the end of a line.
+        whole = re.compile(compile_path(endpoint.path)[0].pattern, re.DOTALL)
+        return cls(start, end, whole, endpoint)
 
     def match(self, path: str) -> re.Match[str] | None:
         if not (path.startswith(self.start) and path.endswith(self.end)):

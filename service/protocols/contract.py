@@ -18,8 +18,8 @@ from service.protocols.exchange import Exchange
 from service.protocols.lenient import Fields, read_asked
 
 JSON = "application/json"
-Described = dict[str, Any]
-"""The type of a response whose fields only the documents of its protocol describe."""
+Described = dict[str, Any] | list[dict[str, Any]]
+"""The type of a response, an object or a list, whose fields only the documents of its protocol describe."""
 
 Answer = Callable[[Exchange, Any], Awaitable[Response]]
 """Answers a request, given what it asks for."""

@@ -78,7 +78,7 @@ async def _embed(exchange: Exchange, body: EmbedAllRequest, options: EmbedOption
 
 async def embed_sparse(exchange: Exchange, body: EmbedSparseRequest) -> Response:
     """Return the weights above 0 of the words of each input."""
-    info = exchange.engine.info
+    info, encodings = exchange.engine.info, await _tokenize(exchange, body)
     sparse = plan_sparse(None, exchange.engine, exchange.state.engines, needs="this route")
     want = plan_encode(NO_VECTORS, info, info.default_task).want
     exchange.value = _words
@@ -88,7 +88,7 @@ async def embed_sparse(exchange: Exchange, body: EmbedSparseRequest) -> Response
         expected = replace(extended.expected, column_bytes=_WORD_BYTES * sparse.most)
         return replace(extended, expected=expected)
 
-    return await answer_views(exchange, await _tokenize(exchange, body), view, _FEWER)
+    return await answer_views(exchange, encodings, view, _FEWER)
 
 
 async def _tokenize(exchange: Exchange, body: EmbedAllRequest) -> list[Encoding]:
