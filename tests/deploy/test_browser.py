@@ -56,8 +56,8 @@ def generated(served: Service, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def test_a_generated_client_calls_both_routes(served: Service, generated: Any) -> None:
     """With nothing but the inputs it sends every default there is, and reads the answers."""
     models = generated("headlight_api.models")
-    encode = generated("headlight_api.api.inference.encode")
-    attention = generated("headlight_api.api.inference.attention")
+    encode = generated("headlight_api.api.native.encode")
+    attention = generated("headlight_api.api.native.attention")
     with generated("headlight_api").Client(base_url=served.url) as client:
         vectors = encode.sync(client=client, body=models.EncodeRequest(inputs=["a", "b"]))
         maps = attention.sync(client=client, body=models.AttentionRequest(inputs="a"))
@@ -73,7 +73,7 @@ def test_a_generated_client_calls_both_routes(served: Service, generated: Any) -
 def test_a_generated_client_reads_refusals(served: Service, generated: Any) -> None:
     """A problem document is an object of its own."""
     models = generated("headlight_api.models")
-    encode = generated("headlight_api.api.inference.encode")
+    encode = generated("headlight_api.api.native.encode")
     with generated("headlight_api").Client(base_url=served.url) as client:
         problem = encode.sync(client=client, body=models.EncodeRequest(inputs=[]))
     assert isinstance(problem, models.ProblemDocument)
