@@ -24,17 +24,6 @@ def status_of(kind: str) -> HTTPStatus:
     return KINDS[kind][0]
 
 
-TAGS = {
-    "native": "native",
-    "openai": "OpenAI, Jina, Voyage",
-    "tei": "text-embeddings-inference",
-    "cohere": "Cohere",
-    "oip": "Open Inference Protocol",
-    "ollama": "Ollama",
-}
-"""By protocol: the group of its endpoints in the OpenAPI schema, in the order of the documentation's page."""
-
-
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One path. With a `request` schema it is an inference endpoint."""
@@ -61,6 +50,12 @@ class Endpoint:
     """The status with which it writes a kind of problem."""
     protocol: str = "native"
     """Whose contract it serves."""
+    tag: str = "operations"
+    """Its group in the OpenAPI schema."""
+    clients: str = ""
+    """Whose clients call it, if they are those of another server: "OpenAI's"."""
+    base: str = ""
+    """What the base URL of these clients has after the port."""
     route: str | None = None
     """Its label in metrics and logs, if that is another endpoint's."""
     headers: Sequence[Mapping[str, Any]] = ()
@@ -72,11 +67,6 @@ class Endpoint:
     def inference(self) -> bool:
         """Whether a model computes its response."""
         return self.request is not None
-
-    @property
-    def tag(self) -> str:
-        """Its group in the OpenAPI schema."""
-        return "operations" if self.protocol == "native" and not self.inference else TAGS[self.protocol]
 
     @property
     def documented_path(self) -> str:

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with running as service:
             _measure_all(service, options.seconds)
     except (LoadError, OSError) as error:
-        sys.stderr.write(f"bench: {error}.\n")
+        sys.stderr.write(f"bench: {str(error).rstrip('.')}.\n")
         return 1
     except KeyboardInterrupt:
         return 130
@@ -65,7 +65,10 @@ def _measure_all(service: Target, seconds: float) -> None:
     sys.stdout.write(f"{model['name']}: {model['dtype']} on {model['device']}, at {service.url}\n\n")
     sys.stdout.flush()
     found: dict[tuple[int, int], Measured] = {}
-    for words in (length for length in _LENGTHS if length < int(model["max_length"])):
+    lengths = [words for words in _LENGTHS if words < int(model["max_length"])]
+    if not lengths:
+        raise LoadError(f"{model['name']} reads {model['max_length']} tokens, fewer than any text here has")
+    for words in lengths:
         requests = [service.request(text) for text in _texts(words)]
         for connections in _CONNECTIONS:
             sys.stderr.write(f"{words} words, {connections} connections ... ")

@@ -6,9 +6,11 @@ import resource
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 from export.check.comparison import CannotCompare, compare
 from export.check.settings import list_settings
+from model.choices import Dtype, Kind
 from model.contract import ModelInfo
 from model.errors import ModelError
 from model.loading import find_model, load_model
@@ -27,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="headlight check", description=_DESCRIPTION)
     parser.add_argument("model", metavar="MODEL", help="a folder, an .onnx file, or a hub name")
     for name, choices in (
-        ("backend", ("auto", "torch", "onnx")),
-        ("dtype", ("auto", "float32", "bfloat16", "float16", "int8")),
+        ("backend", get_args(Kind)),
+        ("dtype", get_args(Dtype)),
     ):
         parser.add_argument(f"--{name}", choices=choices, default="auto", help="as the service's setting")
     parser.add_argument("--device", default="auto", help="as the service's setting")

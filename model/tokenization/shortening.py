@@ -5,20 +5,11 @@ from dataclasses import replace
 from itertools import groupby
 
 from model.contract import Encoding
-from model.errors import InputTooLong
 
 
 def without_special(encoding: Encoding) -> Encoding:
     """Leave out the special tokens; `original_length` and `truncated` remain those of the whole input."""
     return _only(encoding, [i for i, special in enumerate(encoding.special) if not special])
-
-
-def shorten_all(encodings: Sequence[Encoding], limit: int, *, allowed: bool, left: bool) -> list[Encoding]:
-    """Cut texts to a limit below the model's; raises InputTooLong if they must not be cut."""
-    for index, encoding in enumerate(encodings):
-        if len(encoding) > limit and not allowed:
-            raise InputTooLong(field=f"inputs.{index}", actual=len(encoding), limit=limit)
-    return [shorten(encoding, limit, left=left) for encoding in encodings]
 
 
 def shorten(encoding: Encoding, limit: int, *, left: bool = False) -> Encoding:

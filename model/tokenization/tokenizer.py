@@ -19,7 +19,7 @@ from model.tokenization.cutting import PIECE
 from model.tokenization.decoding import Decoder
 from model.tokenization.file import read_tokenizer
 from model.tokenization.long_text import LongTexts, Reserve, TokenizedText, reserve_memory
-from model.tokenization.shortening import shorten_all
+from model.tokenization.shortening import shorten
 from model.tokenization.slow_patterns import SlowPatterns
 from model.tokenization.subwords import Subwords
 
@@ -210,9 +210,6 @@ class TextTokenizer:
             encodings += some
             if len(encodings) < len(prompted):
                 yield
-        if truncation.limit is not None:
-            left = (truncation.side or self.side) == "left"
-            return shorten_all(encodings, truncation.limit, allowed=truncation.allowed, left=left)
         return encodings
 
     def _short(
@@ -224,9 +221,9 @@ class TextTokenizer:
         for i, (text, raw) in enumerate(zip(texts, whole, strict=True), start=first):
             length, first_word = len(raw), _first_word(raw, len(prompt)) if prompt else 0
             if length > self.max_length:
-                self._check_allowed(truncation, i, length)
+                _check_allowed(truncation, i, length, self.max_length)
                 raw = self._cutting(truncation.side or self.side).encode_batch([text])[0]  # noqa: PLW2901
-            encodings.append(self._finished(_encoding(raw, length, first_word, prompt)))
+            encodings.append(self._finished(_encoding(raw, length, first_word, prompt), i, truncation))
         return encodings
 
     def _run(self, texts: Sequence[Text]) -> list[RawEncoding]:
@@ -251,22 +248,22 @@ class TextTokenizer:
             texts, left=(truncation.side or self.side) == "left", prompt=len(prompt), reserve=reserve
         )
         if length > self.max_length:
-            self._check_allowed(truncation, index, length)
-        return self._finished(_encoding(tokenized, length, first_word, prompt))
+            _check_allowed(truncation, index, length, self.max_length)
+        return self._finished(_encoding(tokenized, length, first_word, prompt), index, truncation)
 
-    def _finished(self, encoding: Encoding) -> Encoding:
-        """Name tokens as the vocabulary does; the library names some by the text that they are of."""
+    def _finished(self, encoding: Encoding, index: int, truncation: Truncation) -> Encoding:
+        """Name tokens as the vocabulary does, where the library names some by their text; apply a limit."""
         if not self._segments:
             encoding.segment_ids[:] = [0] * len(encoding)
         if not self._misnamed.isdisjoint(encoding.token_ids):
             for position, number in enumerate(encoding.token_ids):
                 if number in self._misnamed:
                     encoding.tokens[position] = self._whole.id_to_token(number) or ""
-        return encoding
-
-    def _check_allowed(self, truncation: Truncation, index: int, length: int) -> None:
-        if not truncation.allowed:
-            raise InputTooLong(field=f"inputs.{index}", actual=length, limit=self.max_length)
+        limit = truncation.limit
+        if limit is None or len(encoding) <= limit:
+            return encoding
+        _check_allowed(truncation, index, len(encoding), limit)
+        return shorten(encoding, limit, left=(truncation.side or self.side) == "left")
 
     def _cutting(self, side: Side) -> Tokenizer:
         """Return the tokenizer that truncates at `side`: a copy of a few megabytes, made on first use."""
@@ -274,6 +271,11 @@ class TextTokenizer:
             if side not in self._cut:
                 self._cut[side] = _with_truncation(self._whole, self.max_length, side)
             return self._cut[side]
+
+
+def _check_allowed(truncation: Truncation, index: int, length: int, limit: int) -> None:
+    if not truncation.allowed:
+        raise InputTooLong(field=f"inputs.{index}", actual=length, limit=limit)
 
 
 def run_steps(steps: Generator[None, None, list[Encoding]]) -> list[Encoding]:

@@ -20,7 +20,7 @@ def known_field(field: str | None, schema: type[BaseModel] | None) -> str | None
     """
     if field is None:
         return None
-    names, known = _ELSEWHERE | _names(schema), []
+    names, known = _names(schema), []
     for part in field.split("."):
         if part in names:
             known.append(part)
@@ -31,7 +31,7 @@ def known_field(field: str | None, schema: type[BaseModel] | None) -> str | None
 
 @cache
 def _names(schema: type[BaseModel] | None) -> frozenset[str]:
-    return frozenset() if schema is None else frozenset(_find_names(schema, set()))
+    return frozenset({*_ELSEWHERE, *_find_names(schema, set())})
 
 
 def _find_names(kind: Any, seen: set[Any]) -> Iterator[str]:

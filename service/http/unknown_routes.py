@@ -11,14 +11,6 @@ from service.echo import ECHO, cut
 from service.endpoints import Endpoint, Endpoints
 from service.problems import Problem, closest
 
-# By protocol: whose clients speak it, and what their base URL has after the port.
-_CLIENTS = {
-    "openai": ("OpenAI's, Jina's and Voyage's", "/v1"),
-    "tei": ("text-embeddings-inference's", "/tei"),
-    "cohere": ("Cohere's", ""),
-    "oip": ("Triton's and KServe's", ""),
-    "ollama": ("Ollama's", ""),
-}
 # How routes end that other servers have to generate text.
 _GENERATION = ("/completions", "/responses", "/messages", "/generate", "/chat")
 HUB_JS = "@huggingface/inference/"
@@ -49,10 +41,8 @@ def _advice(request: Request) -> str:
         return ""
     routes = " or ".join(endpoint.path for endpoint in meant)
     address = f"{request.scope['scheme']}://{cut(request.headers.get('host', ''))}"
-    protocols = dict.fromkeys(endpoint.protocol for endpoint in meant if endpoint.protocol in _CLIENTS)
-    bases = " and ".join(
-        f"{address}{base} for {names} clients" for names, base in map(_CLIENTS.__getitem__, protocols)
-    )
+    clients = dict.fromkeys((endpoint.clients, endpoint.base) for endpoint in meant if endpoint.clients)
+    bases = " and ".join(f"{address}{base} for {names} clients" for names, base in clients)
     return f"; perhaps {routes} is meant" + (f", and the base URL is {bases}" if bases else "")
 
 

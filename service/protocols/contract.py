@@ -18,8 +18,8 @@ from service.protocols.exchange import Exchange
 from service.protocols.lenient import Fields, read_asked
 
 JSON = "application/json"
-Described = dict[str, Any] | list[dict[str, Any]]
-"""The type of a response, an object or a list, whose fields only the documents of its protocol describe."""
+Described = dict[str, Any]
+"""The type of a response whose fields only the documents of its protocol describe."""
 
 Answer = Callable[[Exchange, Any], Awaitable[Response]]
 """Answers a request, given what it asks for."""
@@ -41,6 +41,8 @@ class Contract:
     """What all routes of a protocol share."""
 
     protocol: str
+    tag: str
+    """The group of its routes in the OpenAPI schema."""
     error_document: type[BaseModel]
     write_error: Callable[[Problem, HTTPStatus, str, str], Response]
     """Builds the response for a problem, given its status, and the request's path and id."""
@@ -48,6 +50,10 @@ class Contract:
     """By the kind of a problem, where another server has others than `KINDS`."""
     read: Read = read_asked
     """Reads a request that a model answers, and checks it."""
+    clients: str = ""
+    """Whose clients speak it, if it is that of another server: "OpenAI's"."""
+    base: str = ""
+    """What the base URL of these clients has after the port."""
 
     def error_status(self, kind: str) -> HTTPStatus:
         """Return the status of a kind of problem."""
@@ -62,6 +68,9 @@ class Contract:
         """The fields that all endpoints of the protocol have."""
         return {
             "protocol": self.protocol,
+            "tag": self.tag,
+            "clients": self.clients,
+            "base": self.base,
             "render_error": self.render_error,
             "error_document": self.error_document,
             "error_status": self.error_status,
@@ -123,6 +132,7 @@ class Contract:
         handler: Handler,
         summary: str | None,
         *problems: str,
+        response: Any = Described,
         **further: Any,
     ) -> Endpoint:
         """Describe a route for which no model runs; it needs a key if it has the problem of a missing one."""
@@ -131,7 +141,7 @@ class Contract:
             path,
             handler,
             summary,
-            None if summary is None else Described,
+            None if summary is None else response,
             guarded="unauthorized" in problems,
             problems=frozenset(problems),
             statuses=(*known, 405, *sorted({int(self.error_status(kind)) for kind in problems})),

@@ -14,7 +14,7 @@ from service.protocols.openai import routes as openai
 from service.protocols.tei import routes as tei
 from service.setting_values import PROTOCOLS
 
-_OTHERS = (tei, openai, cohere, oip, ollama)
+_OTHERS = (openai, tei, cohere, oip, ollama)
 # text-embeddings-inference has OpenAI's embeddings, too.
 _TEI_EMBEDDINGS = tuple(
     replace(openai.EMBEDDINGS, path=path, summary=None, route=openai.EMBEDDINGS.path, protocol="tei")

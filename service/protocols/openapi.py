@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from service.endpoints import TAGS, Endpoint, Endpoints
+from service.endpoints import Endpoint, Endpoints
 from service.http.negotiation import ARRAY_TYPES
 from service.problems import KINDS, MEDIA_TYPE, NOT_OF_INFERENCE, ProblemDocument
 from service.replies.formats import FORMATS, Form
@@ -54,8 +54,8 @@ def build_openapi(app: FastAPI, version: str, endpoints: Endpoints, *, keys: boo
     models: list[type[BaseModel]] = [*requests, *dict.fromkeys(e.error_document for e in endpoints)]
     _, definitions = models_json_schema([(model, mode) for model in models], ref_template=_REF)
     schema["components"]["schemas"].update(definitions["$defs"])
-    used = {endpoint.tag for endpoint in endpoints if endpoint.summary is not None}
-    schema["tags"] = [{"name": tag} for tag in (*TAGS.values(), "operations") if tag in used]
+    tags = dict.fromkeys(endpoint.tag for endpoint in endpoints if endpoint.summary is not None)
+    schema["tags"] = [{"name": tag} for tag in tags]
     if keys:
         schema["components"]["securitySchemes"] = {"bearer": _BEARER}
     # FastAPI's own, of parameters in paths: the errors here are those of the endpoints.

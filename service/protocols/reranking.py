@@ -65,10 +65,17 @@ async def _cut(exchange: Exchange, texts: Sequence[str], most: int) -> list[str]
     counted = record.tokens
     encodings = await exchange.tokenize(texts, Truncation(side="right"), place=_TEXT_PLACE, runs=False)
     record.tokens = counted  # they run, and count, as parts of what is made of them
-    return [_first_tokens(*one, most) for one in zip(texts, encodings, strict=True)]
+    tokens = sum(map(len, encodings))
+
+    def cut() -> list[str]:
+        return [_first_tokens(*one, most) for one in zip(texts, encodings, strict=True)]
+
+    return await exchange.off_loop(cut, tokens)
 
 
 def _first_tokens(text: str, encoding: Encoding, most: int) -> str:
+    if len(encoding) <= most:
+        return text
     of_text = zip(encoding.offsets, encoding.special, strict=True)
     ends = [end for (_, end), special in of_text if not special]
     return text if len(ends) <= most else text[: ends[most - 1]]
@@ -193,7 +200,7 @@ def _place(index: int) -> str:
 def _views(plan: AttentionPlan, encodings: Sequence[Encoding], options: RankOptions) -> list[View]:
     """Plan the maps and the logit of each pair."""
     views = []
-    for index, (encoding, text) in enumerate(zip(encodings, options.texts, strict=True)):
+    for index, (encoding, text) in enumerate(zip(encodings, options.read, strict=True)):
         view = plan.view(index, encoding, (options.query, text))
         views.append(replace(view, want=replace(view.want, heads=(LogitsWant(),))))
     return views

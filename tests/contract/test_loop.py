@@ -205,6 +205,9 @@ def test_a_million_similarities_do_not_hold_the_event_loop(wide: Service, functi
         ("/encode", {"inputs": TEXTS, "dimensions": 2}),
         ("/rerank", {"query": "a", "texts": TEXTS}),
         ("/tokenize", {"inputs": TEXTS}),
+        ("/v1/rerank", {"query": "a", "documents": ["a " * 250] * 3000, "max_tokens_per_doc": 9}),
+        ("/v1/embeddings", {"input": TEXTS, "dimensions": 2}),
+        ("/v1/embeddings", {"input": [[101, 2000 + i, 102] for i in range(3000)], "dimensions": 2}),
     ],
 )
 def test_thousands_of_texts_do_not_hold_the_event_loop(wide: Service, path: str, body: Json) -> None:

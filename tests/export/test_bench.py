@@ -3,12 +3,14 @@
 import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from export.bench.__main__ import main
 from export.bench.load import LoadError, measure
 from export.bench.target import Target
+from tests.references.checkpoints import write_bert
 from tests.support.serving import ROOT, Service, free_port, serve
 
 COUNTED = 'headlight_requests_total{route="/encode",status="200"}'
@@ -90,3 +92,13 @@ def test_it_starts_a_service_and_ends_it(
         socket.create_connection(("127.0.0.1", int(port))).close()
     assert main(["/no/such/folder"]) == 1
     assert re.search(r"bench: the service did not start: /no/such/folder is not ", capsys.readouterr().err)
+
+
+def test_a_model_that_reads_fewer_tokens_than_any_text_has_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Instead of an empty table."""
+    write_bert(tmp_path / "tiny", max_position_embeddings=8)
+    with serve(model=tmp_path / "tiny") as tiny:
+        assert main([tiny.url]) == 1
+    assert capsys.readouterr().err == "bench: tiny reads 8 tokens, fewer than any text here has.\n"

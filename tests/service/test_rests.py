@@ -37,14 +37,19 @@ async def pause(turns: Turns, client: str, *, queued: bool = False) -> float:
     return await request(turns, client, queued=queued) - ended
 
 
+def present(*clients: str) -> Turns:
+    """Turns of a loop on which these clients have just sent something."""
+    presence = Presence()
+    for client in clients:
+        presence.note(client)
+    return Turns(presence)
+
+
 def test_a_client_rests_after_what_took_no_queue_if_others_are_there() -> None:
     """A flood of refusals leaves the cores to the passes of other clients."""
 
     async def work() -> None:
-        presence = Presence()
-        turns = Turns(presence)
-        presence.note("flood")
-        presence.note("other")
+        turns = present("flood", "other")
         assert await pause(turns, "flood") >= 3 * REQUEST_S
 
     perform(work)
@@ -68,10 +73,7 @@ def test_work_for_a_model_needs_no_rest() -> None:
     """The queue of a model shares that fairly already, and a rest would waste the model's time."""
 
     async def work() -> None:
-        presence = Presence()
-        turns = Turns(presence)
-        presence.note("heavy")
-        presence.note("other")
+        turns = present("heavy", "other")
         assert await pause(turns, "heavy", queued=True) < REQUEST_S
 
     perform(work)
@@ -81,10 +83,7 @@ def test_others_do_not_wait_for_a_client_that_rests() -> None:
     """Its steps wait; those of others are done in their turns, at once if nothing else waits."""
 
     async def work() -> None:
-        presence = Presence()
-        turns = Turns(presence)
-        presence.note("flood")
-        presence.note("other")
+        turns = present("flood", "other")
         turns.rest("flood", 1.0)
         done = list[str]()
         turns.read("flood", lambda: done.append("flood"))
@@ -108,10 +107,7 @@ def test_a_longer_rest_of_one_client_delays_no_other() -> None:
     """Each of those that rest has its own time, also if that is moved while it waits."""
 
     async def work() -> None:
-        presence = Presence()
-        turns, done = Turns(presence), dict[str, float]()
-        presence.note("a")
-        presence.note("b")
+        turns, done = present("a", "b"), dict[str, float]()
         turns.rest("a", 0.005)
         turns.rest("b", 0.010)
         for client in ("a", "b"):
@@ -185,10 +181,7 @@ def test_steps_of_a_client_stay_in_order() -> None:
     """What arrives when a rest is over waits behind what arrived before that."""
 
     async def work() -> None:
-        presence = Presence()
-        turns, done = Turns(presence), list[int]()
-        presence.note("flood")
-        presence.note("other")
+        turns, done = present("flood", "other"), list[int]()
         turns.rest("flood", 0.001)
         turns.read("flood", partial(done.append, 1))
         time.sleep(0.02)  # the rest is over, and the loop has not noticed
@@ -205,10 +198,7 @@ def test_probes_never_rest() -> None:
     """Not even those of a client that sends errors beside them."""
 
     async def work() -> None:
-        presence = Presence()
-        turns, done = Turns(presence), list[str]()
-        presence.note("flood")
-        presence.note("other")
+        turns, done = present("flood", "other"), list[str]()
         turns.rest("flood", 1.0)
         turns.probe("flood", partial(done.append, "probe"))
         await asyncio.sleep(0)
@@ -222,10 +212,7 @@ def test_what_reading_took_is_rested_for() -> None:
     """A body in a thousand pieces costs the loop more in reading than in the error that it gets."""
 
     async def work() -> None:
-        presence = Presence()
-        turns = Turns(presence)
-        presence.note("flood")
-        presence.note("other")
+        turns = present("flood", "other")
 
         def slowly() -> None:
             until = time.perf_counter() + 0.02

@@ -16,7 +16,7 @@ from service.protocols.cohere.tokens import (
 from service.protocols.contract import ALL_BAD_REQUESTS, Contract, json_response
 from service.protocols.error_object import OpenAIError, write_error
 
-_COHERE = Contract("cohere", OpenAIError, write_error, ALL_BAD_REQUESTS)
+_COHERE = Contract("cohere", "Cohere", OpenAIError, write_error, ALL_BAD_REQUESTS, clients="Cohere's")
 _RANKED = "Documents ranked by how well they match a query"
 _ROUTES = (
     ("/v1/embed", embed_v1, "Vectors of texts", CohereEmbedRequest, CohereVectors),

@@ -108,7 +108,11 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
 
 
 NATIVE = Contract(
-    "native", ProblemDocument, lambda problem, _, path, request_id: problem.response(path, request_id), {}
+    "native",
+    "native",
+    ProblemDocument,
+    lambda problem, _, path, request_id: problem.response(path, request_id),
+    {},
 )
 """Our own protocol."""
 

@@ -1,6 +1,6 @@
 """The routes of the Open Inference Protocol. Of two that match one path, the first one is meant."""
 
-from service.protocols.contract import READS, Contract
+from service.protocols.contract import READS, Contract, Described
 from service.protocols.oip import models
 from service.protocols.oip.body import HEADER_LENGTH, read_inference
 from service.protocols.oip.errors import STATUSES, InferenceError, write_error
@@ -22,7 +22,15 @@ _OCTETS = (
 )
 
 
-_OIP = Contract("oip", InferenceError, write_error, STATUSES, read_inference)
+_OIP = Contract(
+    "oip",
+    "Open Inference Protocol",
+    InferenceError,
+    write_error,
+    STATUSES,
+    read_inference,
+    clients="Triton's and KServe's",
+)
 _NOT_SERVED = (
     f"{_MODEL}/config",
     f"{_MODEL}/stats",
@@ -52,6 +60,7 @@ ENDPOINTS = (
         "The served models and their state",
         *_LISTS,
         *READS,
+        response=list[Described],
         methods=("POST",),
     ),
     *(

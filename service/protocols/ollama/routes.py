@@ -13,7 +13,7 @@ from service.protocols.ollama.embed import (
 )
 from service.protocols.ollama.errors import STATUSES, OllamaError, write_error
 
-_OLLAMA = Contract("ollama", OllamaError, write_error, STATUSES, read_inference)
+_OLLAMA = Contract("ollama", "Ollama", OllamaError, write_error, STATUSES, read_inference, clients="Ollama's")
 _READS = ("unauthorized", "not-ready", "unsupported-media-type", "model-not-found", *READS)
 _POST = {"methods": ("POST",)}
 

@@ -13,7 +13,15 @@ from service.protocols.openai.embeddings import EmbeddingsResponse, embeddings
 from service.protocols.openai.fields import EmbeddingsRequest
 from service.protocols.openai.models import model, models
 
-_OPENAI = Contract("openai", OpenAIError, write_error, ALL_BAD_REQUESTS)
+_OPENAI = Contract(
+    "openai",
+    "OpenAI, Jina, Voyage",
+    OpenAIError,
+    write_error,
+    ALL_BAD_REQUESTS,
+    clients="OpenAI's, Jina's and Voyage's",
+    base="/v1",
+)
 
 EMBEDDINGS = _OPENAI.answering(
     "/v1/embeddings",

@@ -25,7 +25,15 @@ from service.protocols.tei.tokens import TeiDecodeRequest, TeiToken, TeiTokenize
 
 PREFIX = "/tei"
 
-_TEI = Contract("tei", TeiError, write_error, STATUSES)
+_TEI = Contract(
+    "tei",
+    "text-embeddings-inference",
+    TeiError,
+    write_error,
+    STATUSES,
+    clients="text-embeddings-inference's",
+    base=PREFIX,
+)
 _ROOT = replace(_TEI, read=read_root)
 
 _Route = tuple[str, Answer, str, type[Asked], Any]
