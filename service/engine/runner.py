@@ -16,7 +16,7 @@ import numpy as np
 from model.contract import Backend, Batch, Output
 from model.errors import InferenceError, OutOfMemory, Stopped
 from model.progress import Progress
-from service.engine.jobs import Waiting
+from service.engine.jobs import Job, Waiting
 from service.engine.lane_scheduler import LaneScheduler, Turn
 from service.engine.queueing import EXPRESS, WaitingQueue
 from service.engine.throughput import Throughput
@@ -126,7 +126,7 @@ class Runner:
         if state.turn is not None:
             self._scheduler.release(state.turn)
         for waiting in state.batch:
-            waiting.job.finish(InferenceError(STUCK))
+            self._end(waiting.job, STUCK)
         self._queue.finish(state.batch)
         if self._background is not None:  # its thread may be the one that hangs
             self._background.shutdown(wait=False, cancel_futures=True)
@@ -279,7 +279,12 @@ class Runner:
 
     def _fail(self, waiting: Waiting, reason: str, detail: str) -> None:
         self._metrics.inference_failure(self._name, reason)
-        waiting.job.finish(InferenceError(detail))
+        self._end(waiting.job, detail)
+
+    def _end(self, job: Job, detail: str) -> None:
+        """Fail a request; what waits of it is dropped now, not once the event loop has told its client."""
+        self._queue.abandon(job)
+        job.finish(InferenceError(detail))
 
 
 def _lower_priority() -> None:
