@@ -19,10 +19,15 @@ _FEMTO = 1e15
 _SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
 _SHORT_WORDS = 30
 _WARM_WORDS = 512
-# The text that shows what attention costs: the first of these of which a layer takes less than a second.
-_LONG_WORDS, _LONG_S = (2048, 512, 128), 1.0
-# How many passes a measurement is the least of, and after how many seconds no other one begins.
-_PASSES, _REPEATED_S = 5, 0.25
+# How long warming up takes at most, and one pass of it: a large model's is stopped after a few of its layers.
+_WARM_S, _WARM_PASS_S = 1.0, 0.2
+# The text that shows what attention costs: the first of these of which a layer, or a graph, seems to take half a
+# second.
+_LONG_WORDS, _LONG_PART_S = (2048, 512, 128), 0.5
+# How long a pass of short texts and one of the long text take at most, and their repetitions.
+_SAMPLE_S, _LONG_S, _REPEATED_S = 0.5, 1.0, 0.25
+# How many passes a measurement is the least of.
+_PASSES = 5
 
 
 def plain_want(info: ModelInfo) -> Want:
@@ -38,35 +43,45 @@ def short_text(tokenizer: TextTokenizer, info: ModelInfo, words: int = _SHORT_WO
 
 
 def warm_up(backend: Backend, tokenizer: TextTokenizer, lanes: int) -> None:
-    """Run each kind of work once, short and long, so that no client pays for first-run costs.
+    """Run each kind of work once, short and long, so that hardly a client pays for first-run costs.
 
-    The long text has a bounded number of words: a longer one would prepare nothing more, and on a model that
-    reads thousands of tokens it would delay the start by minutes.
+    It takes a second at most, which is enough for models of up to a hundred million parameters: of larger
+    ones some kinds run through a few layers only, or for the first time in a request.
     """
     info, plain = backend.info, plain_want(backend.info)
     attention = AttentionWant(layers=(info.layers - 1,), heads=(0,))
     wants = [plain]
     wants += [replace(plain, attention=attention)] if info.exposes_attention else []
     wants += [replace(plain, task=task) for task in info.tasks[:1]]
+    until = time.perf_counter() + _WARM_S
     for words in (1, _WARM_WORDS):
         encodings = [short_text(tokenizer, info, words)] * 2
         for want in wants:
             for shares in {1, lanes}:
-                backend.run(Batch.pack(encodings, [want, want]), lanes=shares)
-    backend.run(Batch.pack([short_text(tokenizer, info)], [plain]))
+                if time.perf_counter() < until:
+                    _pass_s(backend, encodings, want, _WARM_PASS_S, lanes=shares)
+    _pass_s(backend, [short_text(tokenizer, info)], plain, _WARM_PASS_S)
 
 
 def measure_speed(backend: Backend, tokenizer: TextTokenizer) -> Speed:
-    """Measure a batch of short texts and a long text, each on all cores.
+    """Measure a batch of short texts and a long text, each on all cores, in two seconds at most.
 
-    The long text is stopped after a second: the layers that it has gone through tell how long all take.
+    A pass that takes longer is stopped: the layers that it has gone through tell how long all take. Only
+    where that does not tell, because a graph's pass or a single layer takes so long, it goes on.
     """
-    sample, want = _sample(tokenizer), plain_want(backend.info)
+    info, want, sample = backend.info, plain_want(backend.info), _sample(tokenizer)
+    seconds = _least_s(backend, sample, want, _SAMPLE_S)
+    if seconds is None:
+        sample = sample[:1]
+        seconds = _pass_s(backend, sample, want, threading.TIMEOUT_MAX) or math.inf
     tokens = sum(map(len, sample))
-    of_token = (_least_s(backend, sample, want) or math.inf) / tokens
+    of_token = seconds / tokens
     speed = Speed(of_token)
+    parts = info.layers if info.backend == "torch" else 1
     for words in _LONG_WORDS:
-        long = short_text(tokenizer, backend.info, words)
+        long = short_text(tokenizer, info, words)
+        if len(long) * of_token > _LONG_PART_S * parts and words != _LONG_WORDS[-1]:
+            continue
         seconds = _least_s(backend, [long], want, _LONG_S)
         if seconds is not None:
             speed.fit((tokens / len(sample), of_token), (len(long), seconds / len(long)))
@@ -96,9 +111,7 @@ def _sample(tokenizer: TextTokenizer) -> list[Encoding]:
     return tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])
 
 
-def _least_s(
-    backend: Backend, texts: Sequence[Encoding], want: Want, most_s: float | None = None
-) -> float | None:
+def _least_s(backend: Backend, texts: Sequence[Encoding], want: Want, most_s: float) -> float | None:
     """Return the least time of some passes, as `_pass_s` does: the first one prepares for its shape."""
     until = time.perf_counter() + _REPEATED_S
     least = _pass_s(backend, texts, want, most_s)
@@ -109,19 +122,19 @@ def _least_s(
     return least
 
 
-def _pass_s(backend: Backend, texts: Sequence[Encoding], want: Want, most_s: float | None) -> float | None:
+def _pass_s(
+    backend: Backend, texts: Sequence[Encoding], want: Want, most_s: float, *, lanes: int = 1
+) -> float | None:
     """Time a pass; if it takes longer than `most_s`, by its first layers, or None if there were none."""
     progress, batch = Progress(), Batch.pack(texts, [want] * len(texts))
-    timer = threading.Timer(most_s, progress.stop) if most_s is not None else None
-    if timer is not None:
-        timer.start()
+    timer = threading.Timer(most_s, progress.stop)
+    timer.start()
     start = time.perf_counter()
     try:
-        backend.run(batch, progress=progress)
+        backend.run(batch, lanes=lanes, progress=progress)
     except Stopped:
         layers = progress.layers
         return (time.perf_counter() - start) * backend.info.layers / layers if layers else None
     finally:
-        if timer is not None:
-            timer.cancel()
+        timer.cancel()
     return time.perf_counter() - start

@@ -1,8 +1,14 @@
 """How long sequences take: measured at the start, and corrected."""
 
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
-from service.engine.measuring import measure_speed
+from model.contract import Batch, ModelInfo, Output
+from model.progress import Progress
+from service.engine.measuring import measure_speed, warm_up
 from service.engine.speed import Speed
 from tests.support.doubles import tokenizer
 from tests.support.product import minilm
@@ -63,3 +69,46 @@ def test_the_model_itself_is_measured() -> None:
     speed = measure_speed(minilm(), tokenizer())
     assert 1e-6 < speed.per_token_s < 1e-2
     assert 1e-4 < speed.seconds(256) < 10
+
+
+class _Large:
+    """A backend that takes `of_token` seconds for each token.
+
+    With PyTorch it stops between layers; a graph is stopped at once, and does not tell how far it was.
+    """
+
+    def __init__(self, of_token: float, kind: str, max_length: int) -> None:
+        info = minilm().info
+        self.info: ModelInfo = replace(info, backend=kind, max_length=max_length)
+        self.budget, self.lanes = 1024, 2
+        self._of_token = of_token
+
+    def cost(self, lengths: Sequence[int]) -> int:
+        return sum(lengths)
+
+    def trim_memory(self) -> None: ...
+
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
+        assert progress is not None, "a pass that nobody can stop delays the start"
+        torch = self.info.backend == "torch"
+        parts = self.info.layers if torch else 100
+        for _ in range(parts):
+            time.sleep(len(batch.input_ids) * self._of_token / parts)
+            progress.step(int(torch))
+        return [Output()] * len(batch)
+
+
+@pytest.mark.parametrize(("kind", "of_token"), [("torch", 2e-4), ("torch", 5e-3), ("onnx", 2e-3)])
+def test_a_large_model_is_ready_in_three_seconds(kind: str, of_token: float) -> None:
+    """A model of which one long text takes forty seconds is warmed up and measured as fast as a small one."""
+    backend, start = _Large(of_token, kind, 8192), time.perf_counter()
+    warm_up(backend, tokenizer(), 2)
+    speed = measure_speed(backend, tokenizer())
+    assert time.perf_counter() - start < 4, "three seconds, and one for a busy machine"
+    assert speed.per_token_s + 200 * speed.per_pair_s == pytest.approx(of_token, rel=0.3)
+
+
+def test_a_model_of_which_no_layer_ends_in_time_is_measured_all_the_same() -> None:
+    """Then one short text tells: a model that is thought to take no time, or for ever, would refuse nothing or all."""
+    speed = measure_speed(_Large(0.1, "onnx", 512), tokenizer())
+    assert speed.per_token_s == pytest.approx(0.1, rel=0.3)
