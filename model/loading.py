@@ -166,7 +166,7 @@ def _load_torch(
     from model.checkpoints.checkpoint import load_checkpoint  # noqa: PLC0415
     from model.pytorch.backend import TorchBackend  # noqa: PLC0415
 
-    checkpoint = load_checkpoint(path, strict=strict)
+    checkpoint = load_checkpoint(path, strict=strict, deferred=True)
     backend = TorchBackend(checkpoint, device=device, dtype=dtype, threads=threads, native=native)
     return checkpoint.tokenizer, backend
 

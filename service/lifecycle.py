@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
 from model.errors import ModelError
+from model.memory import release_file_pages, trim_memory
 from service.clients.addresses import Peers
 from service.clients.keys import Keys, open_key_file
 from service.clients.presence import Presence
@@ -31,8 +32,7 @@ from service.replies.json_arrays import prepare
 from service.settings import Settings
 from service.sharing.connections import Siblings
 from service.sharing.scoreboard import ANSWERED, GROWTH, IN_FLIGHT, single_process
-from service.system.file_pages import release_file_pages
-from service.system.process import resident_bytes, trim_memory
+from service.system.process import resident_bytes
 from service.system.stages import tell_stage
 from service.telemetry.metrics import Metrics
 from service.telemetry.text_warnings import TextWarnings

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from model.contract import Backend
 from model.loading import both_packages, load_model, prepare_model
+from model.memory import release_file_pages
 from model.tokenization.tokenizer import TextTokenizer
 from service.engine.engine import Engine
 from service.engine.lane_scheduler import LaneScheduler
 from service.settings import Settings
 from service.sharing.scoreboard import Counters
-from service.system.file_pages import release_file_pages
 from service.system.stages import tell_stage
 from service.telemetry.metrics import Metrics
 

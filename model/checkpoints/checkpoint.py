@@ -16,7 +16,7 @@ from model.checkpoints.prediction import find_kind, has_classifier, read_predict
 from model.checkpoints.weights import FLOATS, Stored, list_tensors, read_tensors
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
-from model.encoder.linear import Linear, StoredParts
+from model.encoder.linear import Linear, StoredParts, joined
 from model.errors import CheckpointError
 from model.families.family import Family, Part
 from model.files import present, shown
@@ -51,10 +51,11 @@ class Checkpoint:
         return self.folder.tokenizer
 
 
-def load_checkpoint(path: Path, *, strict: bool = False) -> Checkpoint:
+def load_checkpoint(path: Path, *, strict: bool = False, deferred: bool = False) -> Checkpoint:
     """Load a checkpoint folder; raises CheckpointError if it cannot be served.
 
-    `strict` is as in `read_folder`.
+    `strict` is as in `read_folder`. If it is `deferred`, matrices of the blocks are not read, but left to
+    `read_matrices`, so that they can be laid out one by one: two copies of all would take twice the memory.
     """
     folder = read_folder(path, strict=strict)
     found = list_tensors(folder.layout.transformer)
@@ -64,7 +65,7 @@ def load_checkpoint(path: Path, *, strict: bool = False) -> Checkpoint:
     folder.check_head(predictor.info if predictor else None)
     if predictor is None and not present(path / "modules.json") and has_classifier(folder.family, tensors):
         folder = replace(folder, no_ranking=hidden_classifier(folder.raw.get("architectures")))
-    encoder, stored = _load_encoder(folder, found, predictor)
+    encoder, stored = _load_encoder(folder, found, predictor, deferred=deferred)
     weight_bytes = sum(file.stat().st_size for file in {one.file for one in found})
     return Checkpoint(folder, encoder, predictor, stored, weight_bytes)
 
@@ -96,7 +97,7 @@ def _with_frequencies(folder: ModelFolder, found: Sequence[Stored]) -> ModelFold
 
 
 def _load_encoder(
-    folder: ModelFolder, found: Sequence[Stored], predictor: Predictor | None
+    folder: ModelFolder, found: Sequence[Stored], predictor: Predictor | None, *, deferred: bool
 ) -> tuple[Encoder, StoredParts]:
     """Load an encoder's weights from its folder; a parameter stored as one float32 tensor is not copied.
 
@@ -111,23 +112,21 @@ def _load_encoder(
     by_parts = {
         ours: tuple(_rows(tensors[one.name], part) for one, part in parts) for ours, parts in sources.items()
     }
-    weights = {ours: _joined(parts) for ours, parts in by_parts.items()}
-    # Not strict: blocks that share their weights are listed once, and `_match` has checked the names.
-    encoder.load_state_dict(weights, assign=True, strict=False)
-    stored_parts = {
-        module: by_parts[f"blocks.{name}.weight"]
+    linears = {
+        f"blocks.{name}.weight": module
         for name, module in encoder.blocks.named_modules()
         if isinstance(module, Linear)
     }
+    left = linears.keys() if deferred else set()
+    weights = {ours: joined(parts) for ours, parts in by_parts.items() if ours not in left}
+    # Not strict: blocks that share their weights are listed once, and `_match` has checked the names.
+    encoder.load_state_dict(weights, assign=True, strict=False)
+    stored_parts = {module: by_parts[name] for name, module in linears.items()}
     return encoder.requires_grad_(requires_grad=False).eval(), stored_parts
 
 
 def _rows(tensor: Tensor, part: Part) -> Tensor:
     return tensor.chunk(part.count)[part.index]
-
-
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    return (parts[0] if len(parts) == 1 else torch.cat(list(parts))).float()
 
 
 def _match(

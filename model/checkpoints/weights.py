@@ -1,5 +1,6 @@
 """Reads the safetensors of a checkpoint: first the headers, and the tensors once the headers are checked."""
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +14,13 @@ from torch import Tensor
 from model.checkpoints.conversion import no_weights
 from model.errors import CheckpointError
 from model.files import JSON_BYTES, open_regular, present, read_json, reason, shown
+from model.memory import release_file_pages
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 """The supported dtypes, under safetensors' names."""
 _SHARDS = 1000
+# The numbers of a file that are checked before its pages are released.
+_HELD = 2**25
 _INDEX = "model.safetensors.index.json"
 
 
@@ -119,12 +123,17 @@ def read_tensors(wanted: Sequence[Stored]) -> dict[str, Tensor]:
 
 
 def _check_finite(path: Path, file: Any, listed: Sequence[Stored]) -> None:
+    read = 0
     for stored in listed:
         if not is_finite(file.get_tensor(stored.name)):
             raise CheckpointError(
                 f"{path}: the tensor {stored.name} has a NaN or an infinity: fetch the file again, or train "
                 "from a sound checkpoint."
             )
+        read += math.prod(stored.shape)
+        if read > _HELD:
+            read = 0
+            release_file_pages(only_weights=True)
 
 
 def is_finite(tensor: Tensor) -> bool:

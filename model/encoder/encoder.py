@@ -179,12 +179,13 @@ class Encoder(nn.Module):
                 nn.init.xavier_uniform_(parameter, generator=generator)
         return encoder.requires_grad_(requires_grad=False).eval()
 
-    def reduce_precision(self, dtype: torch.dtype) -> None:
+    def reduce_precision(self, dtype: torch.dtype, within: nn.Module | None = None) -> None:
         """Run attention and feed-forward in `dtype`; keep the residual stream and its norms in float32.
 
         Rounding the residual stream in every layer would lose more precision than all products together.
+        `within` is the part to convert, by default all.
         """
-        for module in self.modules():
+        for module in (within or self).modules():
             if isinstance(module, SelfAttention | FeedForward | Experts):
                 module.to(dtype)
 

@@ -24,7 +24,7 @@ from model.contract import (
 )
 from model.encoder.adapters import TaskRows
 from model.encoder.encoder import Encoder
-from model.encoder.linear import suitable_rows
+from model.encoder.linear import read_matrices, suitable_rows
 from model.encoder.packing import Packing
 from model.errors import OutOfMemory, Unsupported
 from model.heads.pooling import Bags
@@ -91,7 +91,10 @@ class TorchBackend:
         self.budget = _BUDGET if device == "cpu" else _BUDGET_CUDA
         self.device = torch.device(device)
         self.use_threads(threads or min(torch.get_num_threads(), count_cores()))
-        self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
+        if device != "cpu":
+            read_matrices(checkpoint.encoder, checkpoint.stored)
+            checkpoint.encoder.to(self.device)
+        self.encoder: Encoder = checkpoint.encoder.eval()
         parameters = sum(one.numel() for one in self.encoder.parameters())  # before they are packed
         self._kernels, no_kernels = precision.apply(self.encoder, checkpoint.stored)
         self._observes_apart = precision.rounds_weights

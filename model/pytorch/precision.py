@@ -8,7 +8,7 @@ import torch
 from model.choices import Dtype
 from model.devices import check_dtype
 from model.encoder.encoder import Encoder
-from model.encoder.linear import StoredParts
+from model.encoder.linear import StoredParts, read_matrices
 from model.errors import Unsupported
 from model.pytorch.kernels.eight_bits import rounds_all
 from model.pytorch.kernels.library import Kernels, NoKernels, find_int8_kernels, find_kernels
@@ -70,11 +70,12 @@ class Precision:
         Returns the kernels, or the reason for none. `stored` are the weights as a file holds them. Raises
         Unsupported if the model runs in eight bits, which only kernels do, and they cannot run it.
         """
-        if self.dtype == torch.float64:
-            encoder.double()
-        elif not (self.rounds_weights and rounds_all(encoder.config)):
-            encoder.reduce_precision(self.dtype)
+        if self.rounds_weights:
+            read_matrices(encoder, stored)
+            if not rounds_all(encoder.config):
+                encoder.reduce_precision(self.dtype)
         if not self.native:
+            self._convert(encoder, stored)
             return None, "the settings turn them off"
         try:
             return run_on_kernels(encoder, self.kernels, self.dtype, stored), None
@@ -85,7 +86,15 @@ class Precision:
                     "choose float32 or bfloat16, or auto.",
                     field="dtype",
                 ) from error
+            self._convert(encoder, stored)
             return None, str(error)
+
+    def _convert(self, encoder: Encoder, stored: StoredParts) -> None:
+        read_matrices(encoder, stored)
+        if self.dtype == torch.float64:
+            encoder.double()
+        else:
+            encoder.reduce_precision(self.dtype)
 
 
 def _fastest(device: str, *, native: bool) -> str:

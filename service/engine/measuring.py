@@ -21,8 +21,7 @@ _SHORT_WORDS = 30
 _WARM_WORDS = 512
 # How long warming up takes at most, and one pass of it: a large model's is stopped after a few of its layers.
 _WARM_S, _WARM_PASS_S = 1.0, 0.2
-# The text that shows what attention costs: the first of these of which a layer, or a graph, seems to take half a
-# second.
+# The text that shows what attention costs: the first of these of which a layer, or a graph, takes this long.
 _LONG_WORDS, _LONG_PART_S = (2048, 512, 128), 0.5
 # How long a pass of short texts and one of the long text take at most, and their repetitions.
 _SAMPLE_S, _LONG_S, _REPEATED_S = 0.5, 1.0, 0.25

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 
+from model.memory import release_file_pages, trim_memory
 from service.engine.engine import Engine
-from service.system.file_pages import release_file_pages
-from service.system.process import own_bytes, resident_bytes, trim_memory
+from service.system.process import own_bytes, resident_bytes
 
 log = logging.getLogger(__name__)
 

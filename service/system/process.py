@@ -11,6 +11,8 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
+from model.memory import trim_memory
+
 # Between the products of one pass PyTorch's threads should spin, since waking them takes longer than a small
 # product; between passes they should sleep and leave the cores to others. This many spins take a few
 # microseconds (chosen by measurement: `benchmarks/service/throughput.md`).
@@ -147,14 +149,3 @@ def _resident() -> tuple[int, int]:
     except OSError:
         return 0, 0
     return int(whole) * resource.getpagesize(), int(shared) * resource.getpagesize()
-
-
-def trim_memory() -> None:
-    """Have glibc return all freed memory to the system; a no-op with other C libraries.
-
-    Otherwise, large blocks freed from among small ones still in use would be kept forever. It takes about ten
-    milliseconds per hundred megabytes.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from service.system.file_pages import MappedFiles, unchanged_mappings
+from model.memory import unchanged_mappings
+from service.system.file_pages import MappedFiles
 from tests.support.kernel import needs_int8
 from tests.support.serving import Service, serve
 
 _PROGRAM = """
 import mmap, sys
-from service.system.file_pages import release_file_pages
+from model.memory import release_file_pages
 
 def resident():
     kilobytes, ours = [], False

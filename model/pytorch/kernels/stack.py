@@ -6,15 +6,15 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
+from torch import Tensor, nn
 
 from model.encoder.encoder import Encoder
 from model.encoder.feed_forward import Experts
-from model.encoder.linear import Linear, StoredParts
+from model.encoder.linear import Linear, StoredParts, read_matrices
 from model.encoder.packing import Packing
 from model.encoder.parts import Activation
 from model.encoder.plan import Plan
+from model.memory import release_file_pages, trim_memory
 from model.pytorch.kernels import structures
 from model.pytorch.kernels.buffers import Buffers, split_layers
 from model.pytorch.kernels.eight_bits import (
@@ -42,6 +42,8 @@ from model.pytorch.kernels.positions import AngleTables, PassPositions, Vectors
 # The tokens that go through all layers together. Of more, what one step writes leaves the caches before the
 # next reads it; of less, the threads wait for each other more often (`benchmarks/passes/eight_bits.md`).
 _PART = 1024
+_WORTH_RELEASING = 2**23
+"""Numbers of weights."""
 _NONE_STORED: StoredParts = {}
 _STEPS = ("attend", "add_norm", "rotate", "gate", "route", "collect")
 
@@ -60,7 +62,7 @@ def run_on_kernels(
     Its weights are laid out for the kernels: afterwards the blocks themselves cannot run.
     """
     linear = next(module for module in encoder.blocks.modules() if isinstance(module, Linear))
-    if linear.device.type != "cpu":
+    if linear.device.type not in ("cpu", "meta"):  # or still in their file
         raise NoKernels("they run on CPUs")
     stack = NativeStack.of(encoder, dtype or linear.dtype, kernels, stored)
     encoder.executor = stack
@@ -84,7 +86,8 @@ class NativeStack:
     ) -> None:
         """`dtype` is the precision of the kernels, by default that of the weights.
 
-        `stored` are the parts of weights as a mapped file holds them.
+        `stored` are the parts of weights as a mapped file holds them. Blocks are read, converted and laid out
+        one by one, and what was read of the file is released, so that hardly more is held than at rest.
         """
         config = encoder.config
         self.kernels = kernels
@@ -103,11 +106,14 @@ class NativeStack:
         self._kept: list[object] = []
         disentangled = dict.fromkeys(self._blocks) if config.disentangled else ()
         int8 = kernels.products.int8
+        if int8:
+            read_matrices(encoder, stored)
         self._inputs = observe_inputs(encoder) if int8 else {}
         exact = int8 and rounds_all(config)  # what is observed
-        self._stored = stored if exact else None
+        self._of_file, self._stored = stored, stored if exact else None
         self._vectors = {block: self._position_vectors(block) for block in disentangled}
         self._tables = AngleTables(config)
+        self._read_numbers = 0
         described = {block: self._layer(block) for block in dict.fromkeys(self._blocks)}  # once if shared
         layers = [described[block] for block in self._blocks]
         self.layers = (structures.Layer * len(layers))(*layers)
@@ -116,7 +122,7 @@ class NativeStack:
         if self._inputs:
             self._inputs.clear()
             free_buffers()
-        self._stored = None
+        self._of_file, self._stored = _NONE_STORED, None
         self._unobserved = self._prepare(kernels, self._dtype)
         self._observing = self._prepare(kernels_of_stored_weights(), torch.float32) if exact else None
 
@@ -243,6 +249,7 @@ class NativeStack:
 
     def _layer(self, block: Any) -> structures.Layer:
         attention, feed_forward = block.attention, block.feed_forward
+        self._read(attention)
         attention.factor_outputs()  # needs weights that are not laid out yet
         layer = structures.Layer(
             qkv=self._linear(attention.qkv),
@@ -254,13 +261,30 @@ class NativeStack:
             window=attention.layer.window,
         )
         if isinstance(feed_forward, Experts):
+            self._read(feed_forward)
             layer.experts = addressof(self._experts(feed_forward))
         else:
             gate = feed_forward.gate_activation
             layer.inner = self._linear(feed_forward.inner, gate if self._fuses_gates else None)
             layer.outer = self._linear(feed_forward.outer)
             layer.gated, layer.activation = gate is not None, ACTIVATIONS.index(gate)
+        if not self._products.int8:
+            self._encoder.reduce_precision(self._dtype, block)
         return layer
+
+    def _read(self, module: nn.Module) -> None:
+        """Read matrices of a module that are still in the file, and convert them unless they are rounded."""
+        if not self._products.int8:
+            read_matrices(module, self._of_file)
+            module.to(self._dtype)
+
+    def _release_read(self, numbers: int) -> None:
+        """Release what was read and freed once there are so many numbers that it is worth the time."""
+        self._read_numbers += numbers
+        if self._read_numbers > _WORTH_RELEASING:
+            self._read_numbers = 0
+            release_file_pages(only_weights=True)
+            trim_memory()
 
     def _parameter(self, norm: Any, name: str) -> int | None:
         """Keep a parameter of a norm, if it has one, and return its address."""
@@ -272,6 +296,7 @@ class NativeStack:
 
     def _position_vectors(self, block: Any) -> Vectors:
         """Lay out the vectors of distances, while the weights that project them are there."""
+        self._read(block.attention)
         vectors = self._encoder.project_positions(block.attention)
         block.attention.release_positions()
         return Vectors(*vectors, partial(lay_out, columns=self._products.columns))
@@ -304,6 +329,7 @@ class NativeStack:
         """Describe a linear layer; with a `gate`, its product is to multiply the gates of that activation."""
         if linear.weight.dim() != 2:
             raise ValueError("these weights are laid out already; load the checkpoint again")
+        self._read(linear)
         described = self._panels(
             linear.weight,
             linear.bias,
@@ -316,7 +342,9 @@ class NativeStack:
             self._describe_stored(
                 described, parts if are_rows_of(linear.weight, parts) else (linear.weight.data,)
             )
+        numbers = linear.weight.numel()
         linear.release(self._parameters[-2] if linear.adapters else None)
+        self._release_read(numbers)
         return described
 
     def _describe_stored(self, described: structures.Linear, parts: Sequence[Tensor]) -> None:
@@ -347,7 +375,7 @@ class NativeStack:
         outputs, inputs = weight.shape
         rounded = None if inputs_seen is None else round_weights(weight, inputs_seen)
         laid_out = partial(lay_out, columns=self._products.columns, gated=gated)
-        panels = laid_out(weight.to(self._dtype) if rounded is None else rounded.high)
+        panels = laid_out(weight, dtype=self._dtype) if rounded is None else laid_out(rounded.high)
         if panels.data_ptr() % LINE:
             raise NoKernels("this build of PyTorch does not align its memory to cache lines")
         # Copied: a bias between large weights of a mapped file would keep sixteen pages of it in memory.
@@ -372,17 +400,24 @@ class NativeStack:
         return described
 
 
-def lay_out(weight: Tensor, columns: int, *, gated: bool = False) -> Tensor:
-    """Lay out a matrix (out, in) in panels for products; what fills the last one up is zero.
+def lay_out(weight: Tensor, columns: int, *, dtype: torch.dtype | None = None, gated: bool = False) -> Tensor:
+    """Lay out a matrix (out, in), in `dtype`, in panels for products; what fills the last one up is zero.
 
     The panels are (panels, in, columns, 1) in float32, (panels, in / 2, columns, 2) in bfloat16 and
     (panels, in / 4, columns, 4) in uint8: words of 32 bits. If it is `gated`, each panel of its first half
-    is followed by that of its second.
+    is followed by that of its second. Nothing else is allocated: a matrix may be large.
     """
-    if gated:
-        gates, values = (lay_out(half, columns) for half in weight.chunk(2))
-        return torch.stack([gates, values], dim=1).flatten(0, 1)
-    outputs, inputs = weight.shape
-    per_word = 4 // weight.element_size()
-    padded = F.pad(weight, (0, 0, 0, -outputs % columns))
-    return padded.view(-1, columns, inputs // per_word, per_word).transpose(1, 2).contiguous()
+    halves = weight.chunk(2) if gated else (weight,)
+    outputs, inputs = halves[0].shape
+    per_word = 4 // (dtype or weight.dtype).itemsize
+    whole, rest = divmod(outputs, columns)
+    shape = (whole + (rest > 0), len(halves), inputs // per_word, columns, per_word)
+    panels = torch.empty(shape, dtype=dtype or weight.dtype)
+    for number, half in enumerate(halves):
+        words = half.reshape(outputs, -1, per_word)
+        full = words[: whole * columns].reshape(whole, columns, -1, per_word)
+        panels[:whole, number] = full.transpose(1, 2)
+        if rest:
+            panels[whole, number] = 0
+            panels[whole, number, :, :rest] = words[whole * columns :].transpose(0, 1)
+    return panels.flatten(0, 1)

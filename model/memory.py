@@ -1,0 +1,58 @@
+"""Returns memory to the operating system: freed blocks, and pages of files that were only read."""
+
+import ctypes
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_ENTRY = re.compile(r"^(?=[0-9a-f]+-[0-9a-f]+ )", re.MULTILINE)
+# PyTorch maps weights as writable, though nothing writes them. A hub's cache names files by a hash.
+_WEIGHTS = re.compile(r"(\.safetensors|/blobs/[0-9a-f]{40,64})( \(deleted\))?$")
+# From Linux's mman.h.
+_MADV_DONTNEED = 4
+
+
+def release_file_pages(*, only_weights: bool = False) -> None:
+    """Release the pages of mapped files: weights that were laid out elsewhere, and code of the start.
+
+    Nothing is lost: a page that is read again is mapped again. No other thread may map or unmap files
+    meanwhile, except with `only_weights`, since those of served models stay mapped: in eight bits, observing
+    attention reads nearly all of them. A no-op if the system is not Linux.
+    """
+    try:
+        smaps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    madvise = ctypes.CDLL(None).madvise
+    for start, end in unchanged_mappings(smaps, only_weights=only_weights):
+        madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
+
+
+def unchanged_mappings(smaps: str, *, only_weights: bool = False) -> Iterator[tuple[int, int]]:
+    """Find the mappings, start and end, of files that nothing writes, in /proc/self/smaps (proc(5)).
+
+    With `only_weights` those of other files are left out. A mapping with changed pages of its own, in memory
+    or swapped out, is always left out: relocations or breakpoints would be lost.
+    """
+    for entry in filter(None, _ENTRY.split(smaps)):
+        head, *lines = entry.splitlines()
+        addresses, permissions, *_, path = head.split(maxsplit=5)
+        if not path.startswith("/") or path.startswith("/dev/"):
+            continue
+        own = {name: size.split() for name, _, size in (line.partition(":") for line in lines)}
+        unchanged = own.get("Anonymous") == own.get("Swap") == ["0", "kB"]
+        weights = _WEIGHTS.search(path) is not None
+        if unchanged and (weights or ("w" not in permissions and not only_weights)):
+            start, end = addresses.split("-")
+            yield int(start, 16), int(end, 16)
+
+
+def trim_memory() -> None:
+    """Have glibc return all freed memory to the system; a no-op with other C libraries.
+
+    Otherwise, large blocks freed from among small ones still in use would be kept forever. It takes about ten
+    milliseconds per hundred megabytes.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
