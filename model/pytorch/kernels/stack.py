@@ -410,14 +410,13 @@ def lay_out(weight: Tensor, columns: int, *, dtype: torch.dtype | None = None, g
     halves = weight.chunk(2) if gated else (weight,)
     outputs, inputs = halves[0].shape
     per_word = 4 // (dtype or weight.dtype).itemsize
-    whole, rest = divmod(outputs, columns)
-    shape = (whole + (rest > 0), len(halves), inputs // per_word, columns, per_word)
+    words, (whole, rest) = inputs // per_word, divmod(outputs, columns)
+    shape = (whole + (rest > 0), len(halves), words, columns, per_word)
     panels = torch.empty(shape, dtype=dtype or weight.dtype)
     for number, half in enumerate(halves):
-        words = half.reshape(outputs, -1, per_word)
-        full = words[: whole * columns].reshape(whole, columns, -1, per_word)
-        panels[:whole, number] = full.transpose(1, 2)
+        full, last = half.split((whole * columns, rest))
+        panels[:whole, number] = full.reshape(whole, columns, words, per_word).transpose(1, 2)
         if rest:
             panels[whole, number] = 0
-            panels[whole, number, :, :rest] = words[whole * columns :].transpose(0, 1)
+            panels[whole, number, :, :rest] = last.reshape(rest, words, per_word).transpose(0, 1)
     return panels.flatten(0, 1)
