@@ -99,7 +99,7 @@ def kernels_of(steps: str) -> Kernels:
 @contextmanager
 def held_to_avx2() -> Iterator[None]:
     """Choose kernels as on a processor without AVX-512 inside the `with` block."""
-    can = torch.cpu.get_capabilities() | {"avx512_f": False}
+    can = {**torch.cpu.get_capabilities(), "avx512_f": False}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "_capabilities", lambda _: can)
         yield

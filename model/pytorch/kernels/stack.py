@@ -370,5 +370,5 @@ def lay_out(weight: Tensor, columns: int, *, gated: bool = False, widened: bool 
     per_word = 1 if widened else 4 // weight.element_size()
     padded = F.pad(weight, (0, 0, 0, -outputs % columns))
     if widened:  # two vectors of two lanes
-        padded = padded.unflatten(0, (-1, 2, 2, columns // 4)).transpose(1, 2).reshape(-1, inputs)
+        padded = padded.view(-1, 2, 2, columns // 4, inputs).transpose(1, 2).reshape(-1, inputs)
     return padded.view(-1, columns, inputs // per_word, per_word).transpose(1, 2).contiguous()
