@@ -290,7 +290,7 @@ double activated(double x, int32_t activation) {
 }
 
 // Lay out a matrix (out, in) in panels, as large as the interface says, on a cache line's boundary: for products in float32 that
-// widen it, in the order of linear/widened.h.
+// widen it, in the order of linear/widened.cpp.
 template <class Element>
 struct Panels {
     Element *numbers;

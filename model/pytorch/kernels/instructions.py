@@ -71,7 +71,7 @@ KERNEL_SETS = (
     _PAIRS,
     KernelSet("bfloat16", AVX512),
     KernelSet("float32", AVX512),
-    KernelSet("bfloat16", AVX2, source="widened", steps=_EXACT_AVX2, head_step=8, widens=True),
+    KernelSet("bfloat16", AVX2, source="linear/widened", steps=_EXACT_AVX2, head_step=8, widens=True),
     _EXACT_AVX2,
 )
 """All of them, the fastest first."""

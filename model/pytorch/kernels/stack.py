@@ -361,14 +361,15 @@ def lay_out(weight: Tensor, columns: int, *, gated: bool = False, widened: bool 
     The panels are (panels, in, columns, 1) in float32, (panels, in / 2, columns, 2) in bfloat16 and
     (panels, in / 4, columns, 4) in uint8: words of 32 bits. If it is `gated`, each panel of its first half
     is followed by that of its second. If it is in bfloat16, and to be `widened`, panels are
-    (panels, in, columns, 1), with columns in the order of linear/widened.h.
+    (panels, in, columns, 1), with columns in the order of linear/widened.cpp.
     """
     if gated:
         gates, values = (lay_out(half, columns, widened=widened) for half in weight.chunk(2))
         return torch.stack([gates, values], dim=1).flatten(0, 1)
     outputs, inputs = weight.shape
-    per_word = 1 if widened else 4 // weight.element_size()
+    per_word = 4 // weight.element_size()
     padded = F.pad(weight, (0, 0, 0, -outputs % columns))
     if widened:  # two vectors of two lanes
-        padded = padded.view(-1, 2, 2, columns // 4, inputs).transpose(1, 2).reshape(-1, inputs)
+        lanes = padded.view(-1, 2, 2, columns // 4, inputs)
+        return lanes.permute(0, 4, 2, 1, 3).reshape(-1, inputs, columns, 1)
     return padded.view(-1, columns, inputs // per_word, per_word).transpose(1, 2).contiguous()

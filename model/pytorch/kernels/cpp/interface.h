@@ -137,7 +137,7 @@ struct Linear {
                          // last panel is filled up with zeros. In bfloat16 (panels, in / 2, columns, 2): words of pairs.
                          // With a gate, each panel of the first half comes before the same one of the second.
                          // Bfloat16 for products in float32: 16-bit numbers (panels, in, columns), with columns as in
-                         // linear/widened.h
+                         // linear/widened.cpp
     const float *bias;   // (out,)
     int64_t inputs, outputs;
     int32_t activation;
