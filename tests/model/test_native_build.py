@@ -198,6 +198,23 @@ def test_instruction_sets_share_no_function() -> None:
     assert [name for name in names if "std::" in name] == []
 
 
+_WIDER = re.compile(r"%zmm|%k[0-7]|%tmm|%[xy]mm(?:1[6-9]|2[0-9]|3[01])\b")
+_ELSEWHERE = re.compile(r"avx512|amx|int8|stored")
+
+
+@needs_kernels
+def test_what_runs_everywhere_has_no_instructions_of_avx512() -> None:
+    """Neither what is compiled for AVX2, nor what is for no set: both use only registers of AVX2."""
+    command = ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", str(library.FILE)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    functions = re.findall(r"^[0-9a-f]+ <(.+)>:\n((?:.+\n)*)", listed, re.MULTILINE)
+    wide = {name for name, body in functions if _WIDER.search(body)}
+    ours = {name for name, _ in functions if "avx2" in name or not _ELSEWHERE.search(name)}
+    assert {name for name in ours if "Widened" in name}
+    assert wide
+    assert wide & ours == set()
+
+
 @needs_kernels
 @pytest.mark.thorough
 def test_the_compiler_has_nothing_to_warn_of(tmp_path: Path) -> None:
