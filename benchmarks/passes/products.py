@@ -20,7 +20,7 @@ from model.encoder.linear import Linear
 from model.encoder.parts import Activation
 from model.pytorch.kernels import structures
 from model.pytorch.kernels.library import ACTIVATIONS, Products, check, find_kernels
-from model.pytorch.kernels.stack import lay_out
+from model.pytorch.kernels.panels import lay_out
 
 OURS, THEIRS = "ours", "oneDNN"
 _LAYERS = 6

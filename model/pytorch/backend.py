@@ -85,9 +85,7 @@ class TorchBackend:
         native: bool = True,
     ) -> None:
         device = choose_device(device)
-        precision = Precision.choose(
-            dtype, device, head_size=checkpoint.encoder.config.head_size, native=native
-        )
+        precision = Precision.choose(dtype, device, checkpoint.encoder.config, native=native)
         self.budget = _BUDGET if device == "cpu" else _BUDGET_CUDA
         self.device = torch.device(device)
         self.use_threads(threads or min(torch.get_num_threads(), count_cores()))

@@ -7,15 +7,23 @@ import torch
 
 from model.choices import Dtype
 from model.devices import check_dtype
+from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.linear import StoredParts, read_matrices
 from model.errors import Unsupported
 from model.pytorch.kernels.eight_bits import rounds_all
-from model.pytorch.kernels.library import Kernels, NoKernels, find_int8_kernels, find_kernels
+from model.pytorch.kernels.library import (
+    Kernels,
+    NoKernels,
+    find_int8_kernels,
+    find_kernels,
+    kernels_for,
+)
 from model.pytorch.kernels.stack import run_on_kernels
 
 _AUTO, *_NAMED, _EIGHT_BITS = get_args(Dtype)
 _DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _NAMED}
+_WIDENED = "bfloat16"
 EXACT = "float64"
 """A dtype that is not served: in it, all but the results is computed, to tell how much float32 rounds."""
 
@@ -24,8 +32,9 @@ EXACT = "float64"
 class Precision:
     """How a model is computed; `name` is as in the settings and in `/info`.
 
-    `dtype` is that of what is between products, and of weights unless these are rounded to eight bits.
-    `kernels` are those of the dtype by default; `native` is False where none are used.
+    `dtype` is that of what is between products, and of weights unless the kernels round these themselves: to
+    eight bits, or to bfloat16 for products that widen them. `kernels` are those of the dtype by default;
+    `native` is False where none are used.
     """
 
     name: str
@@ -34,16 +43,18 @@ class Precision:
     native: bool = True
 
     @staticmethod
-    def choose(dtype: str, device: str, *, head_size: int = 0, native: bool = True) -> "Precision":
-        """Choose the precision for a device; raises Unsupported for one that does not run there.
+    def choose(dtype: str, device: str, config: EncoderConfig, *, native: bool = True) -> "Precision":
+        """Choose the precision of an encoder; raises Unsupported for one that does not run on the device.
 
         "auto" is bfloat16 on a CPU whose `native` kernels run it faster, else float32, and 16 bits on CUDA.
         """
         check_dtype(dtype, device)
+        if dtype in (_AUTO, _WIDENED) and device == "cpu" and native and (widening := _find_widening(config)):
+            return Precision(_WIDENED, torch.float32, widening)
         if dtype == _AUTO:
             dtype = _fastest(device, native=native)
         if dtype == _EIGHT_BITS:
-            kernels, between = _find_eight_bits(head_size, native=native)
+            kernels, between = _find_eight_bits(config.head_size, native=native)
             return Precision(dtype, between, kernels)
         if dtype == EXACT:
             return Precision(dtype, torch.float64, native=False)
@@ -62,7 +73,7 @@ class Precision:
         What is observed of attention then takes a pass of its own, as such hidden states would change weights
         by a tenth. And a sequence has the same vectors whether it is observed or not.
         """
-        return self.kernels is not None
+        return self.name == _EIGHT_BITS
 
     def apply(self, encoder: Encoder, stored: StoredParts) -> tuple[Kernels | None, str | None]:
         """Convert an encoder, and run its blocks on native kernels if possible.
@@ -107,6 +118,18 @@ def _fastest(device: str, *, native: bool) -> str:
     except NoKernels:
         return "float32"
     return "bfloat16" if kernels.multiplies_pairs else "float32"
+
+
+def _find_widening(config: EncoderConfig) -> Kernels | None:
+    """Find kernels that widen weights of bfloat16, where they are the fastest and run such an encoder.
+
+    Elsewhere PyTorch would run bfloat16, without instructions that are made for it.
+    """
+    try:
+        kernels = kernels_for(config, torch.bfloat16)
+    except NoKernels:
+        return None
+    return kernels if kernels.products.widens else None
 
 
 def _find_eight_bits(head_size: int, *, native: bool) -> tuple[Kernels, torch.dtype]:

@@ -289,18 +289,21 @@ double activated(double x, int32_t activation) {
     }
 }
 
-// Lay out a matrix (out, in) in panels, as large as the interface says, on a cache line's boundary.
+// Lay out a matrix (out, in) in panels, as large as the interface says, on a cache line's boundary: for products in float32 that
+// widen it, in the order of linear/widened.cpp.
 template <class Element>
 struct Panels {
     Element *numbers;
-    Panels(const std::vector<Element> &weight, int64_t in, int64_t out, int64_t columns) {
-        const int64_t panels = (out + columns - 1) / columns, pair = 4 / sizeof(Element);
+    Panels(const std::vector<Element> &weight, int64_t in, int64_t out, int64_t columns, bool widened = false) {
+        const int64_t panels = (out + columns - 1) / columns, pair = widened ? 1 : 4 / sizeof(Element);
         const size_t bytes = (size_t)(panels * in * columns) * sizeof(Element);
-        numbers = (Element *)std::aligned_alloc(64, bytes);
+        if (posix_memalign((void **)&numbers, 64, bytes)) std::abort();
         std::memset(numbers, 0, bytes);
         for (int64_t o = 0; o < out; o++)
-            for (int64_t i = 0; i < in; i++)
-                numbers[((o / columns * in + i / pair * pair) * columns) + o % columns * pair + i % pair] = weight[o * in + i];
+            for (int64_t i = 0; i < in; i++) {
+                const int64_t column = o % columns, place = widened ? column / 4 % 2 * 8 + column / 8 * 4 + column % 4 : column;
+                numbers[((o / columns * in + i / pair * pair) * columns) + place * pair + i % pair] = weight[o * in + i];
+            }
     }
     Panels(const Panels &) = delete;
     ~Panels() { std::free(numbers); }
@@ -345,26 +348,28 @@ std::list<Part> stored_parts(std::vector<float> &weight, int64_t in, int64_t out
     return parts;
 }
 
-// A product with panels; or in float32, with weights as a file holds them, without `columns`.
-template <class Element>
+// A product with panels, also of bfloat16 in float32; or, without `columns`, in float32 with weights as a file holds them.
+template <class Element, class Weight = Element>
 void try_product(Multiply multiply_all, int64_t columns) {
+    constexpr bool widened = sizeof(Weight) < sizeof(Element);
     const int64_t pair = 4 / sizeof(Element), tokens = up_to(30), out = 1 + up_to(50);
     const int64_t in = pair * (1 + up_to(up_to(9) ? 300 : 3900) / pair);
-    std::vector<Element> x((size_t)(tokens * in)), weight((size_t)(out * in)), y((size_t)(tokens * out));
+    std::vector<Element> x((size_t)(tokens * in)), y((size_t)(tokens * out));
+    std::vector<Weight> weight((size_t)(out * in));
     std::vector<float> bias((size_t)out);
     x.reserve(1), y.reserve(1);
-    for (auto *numbers : {&x, &weight})
-        for (Element &value : *numbers) assign(value, normal());
+    for (Element &value : x) assign(value, normal());
+    for (Weight &value : weight) assign(value, normal());
     for (float &value : bias) value = normal();
     Product all{{nullptr, bias.data(), in, out, (int32_t)up_to(4)}, x.data(), y.data(), tokens};
-    std::unique_ptr<Panels<Element>> panels;
+    std::unique_ptr<Panels<Weight>> panels;
     std::list<Part> parts;
     std::vector<StoredRows> rows;
-    if constexpr (std::is_same_v<Element, float>)
+    if constexpr (std::is_same_v<Weight, float>)
         if (!columns) parts = stored_parts(weight, in, out);
     for (const Part &part : parts) rows.push_back(part.rows);
     all.linear.stored = rows.data(), all.linear.parts = (int64_t)rows.size();
-    if (columns) all.linear.panels = (panels = std::make_unique<Panels<Element>>(weight, in, out, columns))->numbers;
+    if (columns) all.linear.panels = (panels = std::make_unique<Panels<Weight>>(weight, in, out, columns, widened))->numbers;
     expect(multiply_all(&all) == DONE, "the outcome of a product", 0, 0, tokens);
     const auto sum_of = [&](int64_t t, int64_t o, double &size) {
         double sum = bias[o];
@@ -642,6 +647,7 @@ int main(int count, char **arguments) {
             try_norm<float>(add_norm);
             try_layers(attend, add_norm, own, columns);
             try_product<float>(own, columns);
+            if (!wide) try_product<float, uint16_t>(headlight_multiply_bfloat16_avx2, headlight_columns_bfloat16_avx2);
             try_embedding(wide ? headlight_embed_float32_avx512 : headlight_embed_float32_avx2);
         }
     }

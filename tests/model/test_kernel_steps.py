@@ -29,14 +29,22 @@ from model.encoder.parts import (
     Rotary,
 )
 from model.encoder.plan import Plan
-from model.pytorch.kernels import buffers, stack
+from model.pytorch.kernels import buffers, library
 from model.pytorch.kernels.buffers import split_layers
 from model.pytorch.kernels.library import NoKernels, find_kernels
 from model.pytorch.kernels.observations import Observations
 from model.pytorch.kernels.stack import NativeStack
 from model.pytorch.kernels.structures import Attention
 from tests.references.comparing import distance, relative_distance
-from tests.support.kernel import AMX, kernels_of, needs_kernels, stand_ins, whole_step
+from tests.support.kernel import (
+    AMX,
+    WIDENED,
+    kernels_of,
+    needs_kernels,
+    round_to_bfloat16,
+    stand_ins,
+    whole_step,
+)
 from tests.support.product import random_encoder
 
 LENGTHS = [3, 5, 5, 1]
@@ -223,7 +231,7 @@ def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any]) -> None:
 
 
 @every(RUN)
-@pytest.mark.parametrize("instructions", ["bfloat16_avx512", "bfloat16_avx512_bf16", AMX])
+@pytest.mark.parametrize("instructions", [WIDENED, "bfloat16_avx512", "bfloat16_avx512_bf16", AMX])
 def test_in_bfloat16_the_steps_differ_by_rounding_alone(choice: dict[str, Any], instructions: str) -> None:
     """With compiled steps: what a product reads was rounded from what the step before it made."""
     try:
@@ -241,6 +249,24 @@ def test_in_bfloat16_the_steps_differ_by_rounding_alone(choice: dict[str, Any], 
     encoder.executor = native
     for number, state in run(encoder, plan).items():
         assert (state - expected[number]).norm() < 0.03 * expected[number].norm()
+
+
+@every(RUN)
+def test_widened_weights_give_the_bits_of_rounded_ones_in_float32(choice: dict[str, Any]) -> None:
+    """Whatever a block does: only the weights of its products are in bfloat16, not vectors of distances."""
+    encoder, rounded = encoder_of(replace(BASE, **choice)), encoder_of(replace(BASE, **choice))
+    round_to_bfloat16(rounded)
+    try:
+        widening = NativeStack.of(encoder, torch.float32, kernels_of(WIDENED))
+    except NoKernels as error:
+        pytest.skip(str(error))
+    exact = NativeStack.of(rounded, torch.float32, kernels_of("float32_avx2"))
+    exact._vectors = dict(zip(exact._vectors, widening._vectors.values(), strict=True))
+    encoder.executor, rounded.executor = widening, exact
+    plan = Plan(range(1, encoder.config.num_layers + 1))
+    expected = run(rounded, plan)
+    for number, state in run(encoder, plan).items():
+        assert torch.equal(state, expected[number])
 
 
 @needs_kernels
@@ -272,7 +298,8 @@ def test_the_kernels_refuse_other_blocks(choice: dict[str, Any]) -> None:
 
 def test_on_tiles_there_are_no_distances(monkeypatch: pytest.MonkeyPatch) -> None:
     """AMX attends without them."""
-    monkeypatch.setattr(stack, "find_kernels", lambda _: stand_ins()._replace(instructions="amx", tiled=True))
+    tiled = stand_ins()._replace(instructions="amx", tiled=True)
+    monkeypatch.setattr(library, "find_kernels", lambda _: tiled)
     with pytest.raises(NoKernels, match="with amx they support no disentangled attention"):
         NativeStack.of(encoder_of(replace(BASE, disentangled=Disentangled())), torch.float32)
 

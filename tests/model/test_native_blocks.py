@@ -19,8 +19,8 @@ from model.encoder.parts import Activation, Disentangled, Rotary
 from model.encoder.positions import by_query_and_key, distances, rotary_angles, rotate
 from model.pytorch.kernels.library import ACTIVATIONS, Kernels, check
 from model.pytorch.kernels.observations import Observations, Slots
+from model.pytorch.kernels.panels import lay_out
 from model.pytorch.kernels.positions import Vectors
-from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import Distances, Gate, Norm, Rotation
 from tests.model.test_native import DTYPES, LENGTHS, all_kernels
 from tests.references import measures

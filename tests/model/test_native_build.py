@@ -36,7 +36,8 @@ NEITHER = "the processor has neither AVX-512 nor AVX2 with FMA and F16C"
         *(((f"avx512_{part}",), torch.float32, "avx2") for part in ("f", "bw", "vl", "dq")),
         *((("avx512_f", part), torch.float32, NEITHER) for part in ("avx2", "fma3", "f16c")),
         (("avx2",), torch.float32, "avx512"),
-        (("avx512_vl",), torch.bfloat16, "the processor has no AVX-512, which those for bfloat16 need"),
+        *(((f"avx512_{part}",), torch.bfloat16, "avx2") for part in ("f", "bw", "vl", "dq")),
+        *((("avx512_f", part), torch.bfloat16, NEITHER) for part in ("avx2", "fma3", "f16c")),
         (("amx_bf16", "slow_avx512_bf16"), torch.bfloat16, "avx512_bf16"),
         (("amx_tile", "slow_avx512_bf16"), torch.bfloat16, "avx512_bf16"),
         (("amx_tile",), torch.bfloat16, "avx512"),
@@ -195,6 +196,23 @@ def test_instruction_sets_share_no_function() -> None:
     compiled = [*(kernels.instructions for kernels in KERNEL_SETS), *EIGHT_BITS.values()]
     assert sets == {one.name for one in compiled}
     assert [name for name in names if "std::" in name] == []
+
+
+_WIDER = re.compile(r"%zmm|%k[0-7]|%tmm|%[xy]mm(?:1[6-9]|2[0-9]|3[01])\b")
+_ELSEWHERE = re.compile(r"avx512|amx|int8|stored")
+
+
+@needs_kernels
+def test_what_runs_everywhere_has_no_instructions_of_avx512() -> None:
+    """Neither what is compiled for AVX2, nor what is for no set: both use only registers of AVX2."""
+    command = ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", str(library.FILE)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    functions = re.findall(r"^[0-9a-f]+ <(.+)>:\n((?:.+\n)*)", listed, re.MULTILINE)
+    wide = {name for name, body in functions if _WIDER.search(body)}
+    ours = {name for name, _ in functions if "avx2" in name or not _ELSEWHERE.search(name)}
+    assert {name for name in ours if "Widened" in name}
+    assert wide
+    assert wide & ours == set()
 
 
 @needs_kernels

@@ -18,7 +18,7 @@ from model.encoder.linear import activate
 from model.encoder.parts import Activation, Disentangled
 from model.pytorch.kernels.eight_bits import Inputs, observe_inputs, round_weights
 from model.pytorch.kernels.library import ACTIVATIONS, NoKernels, Products, check, find_int8_kernels
-from model.pytorch.kernels.stack import lay_out
+from model.pytorch.kernels.panels import lay_out
 from model.pytorch.kernels.structures import Linear, Product
 from tests.references.checkpoints import MINILM
 from tests.support.product import random_encoder

@@ -14,14 +14,16 @@ from torch import Tensor
 from model.encoder.linear import activate
 from model.encoder.parts import Activation
 from model.pytorch.kernels.library import ACTIVATIONS, Products, check
-from model.pytorch.kernels.stack import lay_out
+from model.pytorch.kernels.panels import lay_out
 from model.pytorch.kernels.structures import Linear, Product
-from tests.support.kernel import AMX, EMULATED, STEPS, kernels_of, multiply
+from tests.support.kernel import AMX, EMULATED, STEPS, WIDENED, kernels_of, multiply
 
 # ------------------------------------------------------------------------------------------- products
 
-FLOAT32 = tuple(name for name in STEPS if name.startswith("float32"))
+FLOAT32 = (*(name for name in STEPS if name.startswith("float32")), WIDENED)
+"""Products that read and write float32."""
 BFLOAT16 = (*(name for name in STEPS if name.startswith("bfloat16")), AMX, EMULATED)
+"""Those that read and write bfloat16."""
 
 
 def own_products(steps: str) -> Products:
@@ -31,7 +33,7 @@ def own_products(steps: str) -> Products:
 
 @pytest.fixture(params=FLOAT32)
 def products(request: pytest.FixtureRequest) -> Products:
-    """The kernels' own products in float32."""
+    """The kernels' own products that read and write float32."""
     return own_products(request.param)
 
 
@@ -39,6 +41,11 @@ def products(request: pytest.FixtureRequest) -> Products:
 def products_of_bfloat16(request: pytest.FixtureRequest) -> Products:
     """The kernels' own products in bfloat16."""
     return own_products(request.param)
+
+
+def as_multiplied(products: Products, weight: Tensor) -> Tensor:
+    """Convert a weight to the precision in which products of float32 read it."""
+    return weight.bfloat16() if products.widens else weight
 
 
 def root_mean_square(x: Tensor) -> float:
@@ -67,9 +74,37 @@ def operands(rows: int, inputs: int, outputs: int) -> tuple[Tensor, Tensor, Tens
 def test_a_product_of_any_shape_is_exact(products: Products, rows: int, inputs: int, outputs: int) -> None:
     """Within few roundings of the sum of its terms' sizes."""
     x, weight, bias = operands(rows, inputs, outputs)
+    weight = as_multiplied(products, weight)
     exact = x.double() @ weight.double().T + bias
     sizes = x.double().abs() @ weight.double().abs().T + bias.abs()
     assert ((product(products, x, weight, bias) - exact).abs() <= 1e-6 * sizes).all()
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@given(rows=st.integers(0, 40), inputs=st.integers(1, 300), outputs=st.integers(1, 40))
+@settings(max_examples=30)
+def test_widened_weights_give_the_bits_of_float32(
+    activation: Activation | None, gated: bool, rows: int, inputs: int, outputs: int
+) -> None:
+    """Those of a product in float32 with weights that are rounded to bfloat16."""
+    widened, exact = own_products(WIDENED), own_products("float32_avx2")
+    x, weight, bias = operands(rows, inputs, 2 * outputs)
+    weight, width = weight.bfloat16(), outputs if gated else 2 * outputs
+    ours, theirs = torch.full((2, rows, width), torch.nan)
+    multiply(widened, x, weight, bias, ours, activation, gated=gated)
+    multiply(exact, x, weight.float(), bias, theirs, activation, gated=gated)
+    assert torch.equal(ours, theirs)
+
+
+def test_widened_weights_take_any_number() -> None:
+    """Of all 65536, numbers and infinities stay what they are, and a NaN a NaN."""
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int16)
+    weight = bits.view(torch.bfloat16)[:, None]  # (65536, 1)
+    ours = product(own_products(WIDENED), torch.ones(1, 1), weight, torch.zeros(len(bits)))[0]
+    nan = weight[:, 0].isnan()
+    assert torch.equal(ours.isnan(), nan)
+    assert torch.equal(ours[~nan], weight[~nan, 0].float())
 
 
 @given(rows=st.integers(0, 40), inputs=st.integers(1, 150), outputs=st.integers(1, 70))
@@ -93,10 +128,9 @@ def test_a_gate_is_activated_and_multiplies_its_value(
     steps: str, outputs: int, activation: Activation | None
 ) -> None:
     """In float32, from the sums themselves: also in bfloat16 only the result is rounded."""
-    products, rounds = own_products(steps), steps.startswith("bfloat16")
+    products, rounds = own_products(steps), steps in BFLOAT16
     x, weight, bias = operands(9, 20, 2 * outputs)
-    if rounds:
-        x, weight = x.bfloat16(), weight.bfloat16()
+    x, weight = (x.bfloat16(), weight.bfloat16()) if rounds else (x, as_multiplied(products, weight))
     room = torch.full((9 * outputs + 9,), 7.0, dtype=x.dtype)
     multiply(products, x, weight, bias, room, activation, gated=True)
     gate, value = (x.double() @ weight.double().T + bias).chunk(2, dim=1)
@@ -130,8 +164,9 @@ def test_what_is_not_finite_stays_so_in_bfloat16(products_of_bfloat16: Products)
 def test_long_sums_are_as_exact_as_those_of_pytorch(products: Products, inputs: int, outputs: int) -> None:
     """Partial sums keep the rounding error from growing."""
     x, weight, bias = operands(200, inputs, outputs)
+    weight = as_multiplied(products, weight)
     exact = x.double() @ weight.double().T + bias
-    theirs = torch.nn.functional.linear(x, weight, bias) - exact
+    theirs = torch.nn.functional.linear(x, weight.float(), bias) - exact
     assert root_mean_square(product(products, x, weight, bias) - exact) <= root_mean_square(theirs)
 
 
@@ -139,8 +174,8 @@ def test_long_sums_are_as_exact_as_those_of_pytorch(products: Products, inputs: 
 def test_a_row_has_the_same_bits_in_every_batch(steps: str) -> None:
     """However many rows there are, and on however many threads."""
     products, (x, weight, bias) = own_products(steps), operands(600, 420, 100)
-    if steps.startswith("bfloat16"):
-        x, weight = x.bfloat16(), weight.bfloat16()
+    rounds = steps in BFLOAT16
+    x, weight = (x.bfloat16(), weight.bfloat16()) if rounds else (x, as_multiplied(products, weight))
     whole = product(products, x, weight, bias)
     exact = x.double() @ weight.double().T + bias
     assert ((whole - exact).abs() <= (exact.abs() / 256 if whole.dtype == torch.bfloat16 else 0) + 1e-4).all()
@@ -170,7 +205,8 @@ def test_a_row_has_the_same_bits_in_every_batch(steps: str) -> None:
 def test_a_wrong_product_is_refused(products: Products, wrong: dict[str, Any]) -> None:
     """Before anything is read."""
     x, weight, bias = operands(2, 8, 16)
-    panels, output = lay_out(weight, products.columns), torch.zeros(2, 16)
+    weight = as_multiplied(products, weight)
+    panels, output = lay_out(weight, products.columns, widened=products.widens), torch.zeros(2, 16)
     linear = Linear(panels=panels.data_ptr(), bias=bias.data_ptr(), inputs=8, outputs=16)
     good = Product(linear=linear, x=x.data_ptr(), output=output.data_ptr(), tokens=2)
     assert products.multiply(byref(good)) == 0
@@ -199,7 +235,8 @@ def activated(
     """What the kernels make of x (N,), float32, the bias of a product that is 0; the result has the dtype."""
     room = torch.full((len(x) + 9,), 7.0, dtype=dtype)
     zeros = torch.zeros(1 + len(x), 2, dtype=dtype)
-    multiply(products, zeros[:1], zeros[1:], x, room[: len(x)].view(1, -1), activation)
+    weight = as_multiplied(products, zeros[1:])
+    multiply(products, zeros[:1], weight, x, room[: len(x)].view(1, -1), activation)
     assert (room[len(x) :] == 7).all()
     return room[: len(x)]
 

@@ -24,7 +24,7 @@ from tests.model.test_kernel_steps import BASE, EMBEDDED, RUN, every
 from tests.references.comparing import distance
 from tests.support.backends import ROOT
 from tests.support.doubles import tokenizer
-from tests.support.kernel import STEPS, kernels_of, needs_kernels
+from tests.support.kernel import STEPS, WIDENED, kernels_of, needs_kernels
 from tests.support.product import minilm, random_encoder
 
 LENGTHS = (5, 1, 64, 5, 17, 64)
@@ -103,7 +103,7 @@ def test_embeddings_of_every_kind_are_prepared_or_left_to_others(choice: dict[st
 
 
 @needs_kernels
-@pytest.mark.parametrize("steps", STEPS)
+@pytest.mark.parametrize("steps", [*STEPS, WIDENED])
 @torch.inference_mode()
 def test_every_precision_is_prepared(steps: str) -> None:
     """The rounded hidden state 0 belongs to the text that is run, not to the one before."""

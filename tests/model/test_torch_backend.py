@@ -1,9 +1,10 @@
 """What is PyTorch's own of a backend: devices, precisions, and blocks that are not run."""
 
+from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_int, c_void_p
 from dataclasses import replace
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.source import resolve
 from model.contract import AttentionWant, Batch, Encoding, SentenceWant, SummaryWant, Want
 from model.encoder.block import Block
+from model.encoder.config import EncoderConfig
 from model.errors import Unsupported
 from model.pytorch.backend import TorchBackend, choose_device
 from model.pytorch.kernels.instructions import KERNEL_SETS
@@ -23,8 +25,10 @@ from model.tokenization.tokenizer import TextTokenizer
 from tests.references.checkpoints import MINILM
 from tests.references.comparing import distance
 from tests.support.backends import PLAIN, instructions, small
-from tests.support.kernel import stand_ins, thread_number
+from tests.support.kernel import held_to_avx2, needs_kernels, stand_ins, thread_number
 from tests.support.product import minilm, run, want_all
+
+AVX2 = "bfloat16 with AVX2"
 
 
 def model() -> TorchBackend:
@@ -35,6 +39,25 @@ def model() -> TorchBackend:
 @cache
 def minilm_tokenizer() -> TextTokenizer:
     return load_checkpoint(resolve(MINILM)).tokenizer
+
+
+def minilm_in(dtype: str) -> TorchBackend:
+    return TorchBackend(load_checkpoint(resolve(MINILM)), device="cpu", dtype=dtype)
+
+
+def minilm_in_bfloat16(kind: str) -> TorchBackend:
+    """The embedded model as this processor runs it in bfloat16, or as one without AVX-512 does."""
+    if kind != AVX2:
+        return minilm_in("bfloat16")
+    with held_to_avx2():
+        return minilm_in("bfloat16")
+
+
+def choose(
+    dtype: str, device: str = "cpu", config: EncoderConfig | None = None, *, native: bool = True
+) -> Precision:
+    """Choose a precision for an encoder, by default that of the embedded model."""
+    return Precision.choose(dtype, device, config or minilm().encoder.config, native=native)
 
 
 def encode(*texts: str | tuple[str, str]) -> list[Encoding]:
@@ -96,13 +119,12 @@ def test_packed_tokens_cost_the_rows_of_their_products() -> None:
         assert [minilm().cost(lengths) for lengths in batches] == [0, 16, 13, 523]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_text_has_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", AVX2])
+def test_a_text_has_the_same_bits_in_every_batch(kind: str) -> None:
     """Hidden states, vectors and maps, alone and beside texts of other lengths."""
-    if instructions(dtype) is None:
+    backend = minilm_in("float32") if kind == "float32" else minilm_in_bfloat16(kind)
+    if backend.info.kernels is None:
         pytest.skip("oneDNN's products depend on the batch")
-    name = str(dtype).removeprefix("torch.")
-    backend = TorchBackend(load_checkpoint(resolve(MINILM)), device="cpu", dtype=name)
     lengths = (3, 4, 4, 17, 40, 200, 511)
     encodings = minilm_tokenizer().encode(["word " * words for words in lengths])
     summary = SummaryWant(tuple(range(6)), tuple(range(12)), special=(0,))
@@ -142,16 +164,18 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 def test_float16_needs_a_gpu() -> None:
     """On a CPU the choices are float32 and bfloat16; what is asked for by name is taken as it is."""
     with pytest.raises(Unsupported, match="float16 runs on CUDA"):
-        Precision.choose("float16", "cpu")
+        choose("float16")
     with pytest.raises(Unsupported, match="PyTorch runs models in float32, bfloat16, float16 or int8"):
-        Precision.choose("float8", "cpu")
-    assert Precision.choose("float16", "cuda").name == "float16"
-    assert Precision.choose("float32", "cpu").name == "float32"
-    assert Precision.choose("auto", "cpu").name in ("float32", "bfloat16")
+        choose("float8")
+    assert choose("float16", "cuda").name == "float16"
+    assert choose("float32").name == "float32"
+    assert choose("bfloat16").name == "bfloat16"
+    assert choose("auto").name in ("float32", "bfloat16")
 
 
 @pytest.mark.parametrize(
-    ("instructions", "chosen"), [("amx", "bfloat16"), ("avx512_bf16", "bfloat16"), ("avx512", "float32")]
+    ("instructions", "chosen"),
+    [("amx", "bfloat16"), ("avx512_bf16", "bfloat16"), ("avx512", "float32"), ("avx2", "bfloat16")],
 )
 def test_auto_is_bfloat16_only_where_kernels_are_faster_in_it(
     instructions: str, chosen: str, monkeypatch: pytest.MonkeyPatch
@@ -162,12 +186,36 @@ def test_auto_is_bfloat16_only_where_kernels_are_faster_in_it(
 
     def find(dtype: torch.dtype) -> Kernels:
         asked.append(dtype)
-        return stand_ins()._replace(multiplies_pairs=kernels.multiplies_pairs)
+        found = stand_ins()
+        products = found.products._replace(widens=kernels.widens)
+        return found._replace(multiplies_pairs=kernels.multiplies_pairs, products=products)
 
-    monkeypatch.setattr("model.pytorch.precision.find_kernels", find)
-    assert Precision.choose("auto", "cpu").name == chosen
-    assert Precision.choose("auto", "cpu", native=False).name == "float32"
-    assert asked == [torch.bfloat16]
+    find_in_all_places(find, monkeypatch)
+    assert choose("auto", native=False).name == "float32"
+    assert asked == []
+    precision = choose("auto")
+    assert precision.name == chosen
+    assert set(asked) == {torch.bfloat16}
+    assert (precision.kernels is not None) == kernels.widens
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    "options",
+    [{"qk_norm": "layer"}, {"norm": "sandwich"}, {"num_heads": 24}],
+    ids=["norms of queries", "sandwich norms", "heads of 16"],
+)
+def test_auto_is_float32_where_kernels_with_avx2_cannot_run_a_model(options: dict[str, Any]) -> None:
+    """PyTorch would run it in bfloat16 without instructions for that; by name it is taken as it is."""
+    config = replace(minilm().encoder.config, **options)
+    runs = "num_heads" in options
+    with held_to_avx2():
+        assert choose("auto", config=config).name == ("bfloat16" if runs else "float32")
+        assert choose("auto", config=config, native=False) == choose("float32", config=config, native=False)
+        named = choose("bfloat16", config=config)
+        assert named.name == "bfloat16"
+        assert named.dtype == (torch.float32 if runs else torch.bfloat16)
+        assert choose("float32", config=config).kernels is None
 
 
 def test_auto_is_float32_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,13 +224,20 @@ def test_auto_is_float32_without_kernels(monkeypatch: pytest.MonkeyPatch) -> Non
     def find_none(_: torch.dtype) -> None:
         raise NoKernels("there are none")
 
-    monkeypatch.setattr("model.pytorch.precision.find_kernels", find_none)
-    assert Precision.choose("auto", "cpu").name == "float32"
+    find_in_all_places(find_none, monkeypatch)
+    assert choose("auto").name == "float32"
 
 
-def test_bfloat16_keeps_the_direction_of_sentence_vectors() -> None:
+def find_in_all_places(find: Callable[[torch.dtype], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have kernels found by another function."""
+    monkeypatch.setattr("model.pytorch.precision.find_kernels", find)
+    monkeypatch.setattr("model.pytorch.kernels.library.find_kernels", find)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", AVX2])
+def test_bfloat16_keeps_the_direction_of_sentence_vectors(kind: str) -> None:
     """In reduced precision the cosine to float32 stays at 0.9999 or more, and maps are still rows of 1."""
-    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if kind != AVX2 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         pytest.skip("this CPU has no bfloat16 products in oneDNN")
     texts = [
         "The quick brown fox jumps over the lazy dog.",
@@ -194,7 +249,7 @@ def test_bfloat16_keeps_the_direction_of_sentence_vectors() -> None:
         "x = [1,2,3]",
     ]
     encodings = minilm_tokenizer().encode(texts)
-    half = TorchBackend(load_checkpoint(resolve(MINILM)), device="cpu", dtype="bfloat16")
+    half = minilm_in_bfloat16(kind)
     assert half.info.dtype == "bfloat16"
     want = Want(SentenceWant(layers=(6,), normalize=True), attention=AttentionWant((5,), (0, 11)))
     exact, reduced = run(minilm(), encodings, [want] * 7), run(half, encodings, [want] * 7)

@@ -18,10 +18,12 @@ from model.pytorch.backend import TorchBackend
 from tests.references.comparing import distance, relative_distance
 from tests.references.families import VOCABULARY, Written, change_config, write_model
 from tests.references.jina_v3 import CODE
+from tests.support.kernel import held_to_avx2, round_to_bfloat16
 from tests.support.product import run, want_all
 
 Array = NDArray[np.float64]
 EXACT, AS_A_GRAPH = 1e-5, 1e-4
+SAME_DIRECTION = 0.9999
 
 
 SIZES: dict[str, Any] = {
@@ -149,6 +151,42 @@ def check_torch(reference: Reference, inputs: Sequence[Encoding] | None = None) 
         checkpoint = load_checkpoint(reference.folder)  # kernels lay the weights out anew
         backend = TorchBackend(checkpoint, device="cpu", dtype="float32", native=native)
         check(backend, reference, sample() if inputs is None else inputs)
+    check_widened(reference, sample() if inputs is None else inputs)
+
+
+def check_widened(reference: Reference, inputs: Sequence[Encoding]) -> None:
+    """With AVX2 in bfloat16, states and maps are float64's of rounded weights, and near the reference's.
+
+    Vectors of distances are not rounded, so with disentangled attention they are only near.
+    """
+    with held_to_avx2():
+        backend = TorchBackend(load_checkpoint(reference.folder), device="cpu", dtype="bfloat16")
+    if backend.info.kernels is None:
+        return
+    assert (backend.info.kernels, backend.info.dtype) == ("avx2", "bfloat16")
+    rounded = load_checkpoint(reference.folder)
+    round_to_bfloat16(rounded.encoder)
+    disentangled = rounded.encoder.config.disentangled is not None
+    exact = TorchBackend(rounded, device="cpu", dtype="float64")
+    want = want_all(backend)
+    for encoding, ours in zip(inputs, run(backend, inputs, [want] * len(inputs)), strict=True):
+        assert ours.tokens is not None
+        hidden, _ = reference.run(encoding.token_ids, encoding.segment_ids)
+        for state, plain in zip(ours.tokens, hidden, strict=True):
+            assert cosine(state, plain) >= SAME_DIRECTION
+        if disentangled:
+            continue
+        (theirs,) = run(exact, [encoding], [want])
+        assert theirs.tokens is not None
+        assert distance(ours.attention, theirs.attention) <= EXACT
+        for state, expected in zip(ours.tokens, theirs.tokens, strict=True):
+            assert relative_distance(state, expected) <= EXACT
+
+
+def cosine(a: Array, b: Array) -> float:
+    """Of all numbers of two arrays."""
+    x, y = np.ravel(a).astype(np.float64), np.ravel(b).astype(np.float64)
+    return float(x @ y / np.sqrt((x @ x) * (y @ y)))
 
 
 def check_onnx(reference: Reference, place: Path, inputs: Sequence[Encoding] | None = None) -> None:

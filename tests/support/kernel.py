@@ -1,7 +1,8 @@
 """The compiled kernels in parts: attention by itself, or the order of a block's steps by itself."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ctypes import CDLL, CFUNCTYPE, byref, c_float, c_int, c_int32, c_int64, c_void_p
 from functools import cache
 from itertools import pairwise
@@ -14,6 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from model.encoder.encoder import Encoder
+from model.encoder.feed_forward import Experts
+from model.encoder.linear import Linear as EncoderLinear
 from model.encoder.linear import activate
 from model.encoder.parts import Activation
 from model.encoder.positions import rotate
@@ -29,8 +33,8 @@ from model.pytorch.kernels.library import (
     find_int8_kernels,
 )
 from model.pytorch.kernels.observations import IntArray, Observations
+from model.pytorch.kernels.panels import lay_out
 from model.pytorch.kernels.sources import checksum
-from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import (
     Attention,
     Collection,
@@ -62,8 +66,11 @@ def runs_int8() -> bool:
 
 needs_int8 = pytest.mark.skipif(not runs_int8(), reason="the processor has no products of eight bits")
 
-STEPS = tuple(one.name for one in reversed(KERNEL_SETS) if not one.tiled)
+STEPS = tuple(one.name for one in reversed(KERNEL_SETS) if one.steps is None)
 """A precision and instructions, for each of which the steps are compiled."""
+
+WIDENED = "bfloat16_avx2"
+"""Products that widen weights in bfloat16, and the other steps of `float32_avx2`."""
 
 AMX, EMULATED = "bfloat16_amx", "bfloat16_emulated"
 """Attention and products with tiles, which are those of the processor or emulated, and the other steps of
@@ -74,7 +81,7 @@ _OPENMP = CDLL(None)  # PyTorch's, among all that the process has loaded
 
 
 def kernels_of(steps: str) -> Kernels:
-    """Those of one of `STEPS`, `AMX` or `EMULATED`; skips on a processor that lacks the instructions."""
+    """Those of one of `STEPS`, `WIDENED`, `AMX` or `EMULATED`; skips without their instructions."""
     if steps == EMULATED:
         return _emulated()
     kernels = next(one for one in KERNEL_SETS if one.name == steps)
@@ -87,6 +94,25 @@ def kernels_of(steps: str) -> Kernels:
     ):
         pytest.skip(f"the processor has no {kernels.instructions.name}")
     return Kernels.of(compiled, kernels)
+
+
+@contextmanager
+def held_to_avx2() -> Iterator[None]:
+    """Choose kernels as on a processor without AVX-512 inside the `with` block."""
+    can = {**torch.cpu.get_capabilities(), "avx512_f": False}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library, "_capabilities", lambda _: can)
+        yield
+
+
+def round_to_bfloat16(encoder: Encoder) -> None:
+    """Round the weights of an encoder's products, which stay in float32."""
+    for module in encoder.blocks.modules():
+        names = ("weight",) if isinstance(module, EncoderLinear) else ("first", "second")
+        if isinstance(module, EncoderLinear | Experts):
+            for name in names:
+                parameter = getattr(module, name)
+                parameter.data = parameter.data.bfloat16().float()
 
 
 @cache
@@ -148,9 +174,10 @@ def multiply(
 ) -> None:
     """Compute activation(x Wᵀ + b) with our own products: x (T, in), W (out, in), b (out,), all dense.
 
+    W is in bfloat16 for products that widen it, else all but b in their precision.
     `output` (T, out), with a gate (T, out / 2), may have more numbers behind it, which are left as they are.
     """
-    panels = lay_out(weight, products.columns, gated=gated)
+    panels = lay_out(weight, products.columns, gated=gated, widened=products.widens)
     outputs, inputs = weight.shape
     linear = Linear(
         panels=panels.data_ptr(),

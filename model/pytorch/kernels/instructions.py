@@ -49,6 +49,8 @@ class KernelSet(NamedTuple):
     """Whether products in bfloat16 are faster than in float32: with instructions made for them."""
     tiled: bool = False
     """Whether attention and products are computed with tiles, which the system has to grant."""
+    widens: bool = False
+    """Whether only weights are in this precision: products widen them to float32, in which all else is."""
     slow: str | None = None
     """A capability of processors on which others are faster."""
 
@@ -62,13 +64,15 @@ class KernelSet(NamedTuple):
         return all(map(can.get, self.instructions.capabilities)) and not (self.slow and can.get(self.slow))
 
 
+_EXACT_AVX2 = KernelSet("float32", AVX2, head_step=8)
 _PAIRS = KernelSet("bfloat16", AVX512_BF16, multiplies_pairs=True, slow="slow_avx512_bf16")
 KERNEL_SETS = (
     KernelSet("bfloat16", AMX, source="amx", steps=_PAIRS, head_step=32, multiplies_pairs=True, tiled=True),
     _PAIRS,
     KernelSet("bfloat16", AVX512),
     KernelSet("float32", AVX512),
-    KernelSet("float32", AVX2, head_step=8),
+    KernelSet("bfloat16", AVX2, source="linear/widened", steps=_EXACT_AVX2, head_step=8, widens=True),
+    _EXACT_AVX2,
 )
 """All of them, the fastest first."""
 
@@ -78,8 +82,5 @@ EIGHT_BITS = {"bfloat16": AVX512_VNNI_BF16, "float32": AVX512_VNNI}
 STORED_WEIGHTS = AVX512
 """The instructions of products with weights as a file holds them."""
 
-LACKING = {
-    "float32": "the processor has neither AVX-512 nor AVX2 with FMA and F16C",
-    "bfloat16": "the processor has no AVX-512, which those for bfloat16 need",
-}
-"""Why there are no kernels in a precision."""
+LACKING = "the processor has neither AVX-512 nor AVX2 with FMA and F16C"
+"""Why there are no kernels."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from model.encoder.config import EncoderConfig
 from model.encoder.parts import Activation
 from model.errors import Stopped
 from model.pytorch.kernels.instructions import AVX512_VNNI, KERNEL_SETS, LACKING, STORED_WEIGHTS, KernelSet
@@ -43,6 +44,8 @@ class Products(NamedTuple):
     columns: int
     int8: bool = False
     """Whether they also multiply weights of eight bits."""
+    widens: bool = False
+    """Whether they multiply weights in bfloat16, but read and write float32."""
 
 
 class Kernels(NamedTuple):
@@ -74,14 +77,14 @@ class Kernels(NamedTuple):
         return Kernels(
             kernels.instructions.name,
             library.headlight_run_layers,
-            find("attend", kernels),
+            find("attend", steps if kernels.widens else kernels),
             find("add_norm"),
             find("rotate"),
             find("gate"),
             find("route"),
             find("collect"),
             find("embed"),
-            Products(find("multiply", kernels), _columns(library, kernels)),
+            Products(find("multiply", kernels), _columns(library, kernels), widens=kernels.widens),
             kernels.head_step,
             kernels.multiplies_pairs,
             kernels.tiled,
@@ -121,6 +124,36 @@ def find_kernels(dtype: torch.dtype, capabilities: Mapping[str, bool] | None = N
     of our own: `slow_avx512_bf16`.
     """
     return Kernels.of(_library(), _find(dtype, capabilities)[0])
+
+
+def kernels_for(config: EncoderConfig, dtype: torch.dtype, kernels: Kernels | None = None) -> Kernels:
+    """Find kernels that run an encoder of this config; raises NoKernels if there are none.
+
+    `kernels` are those of the precision by default.
+    """
+    if config.similarity != "dot_product" or config.qk_norm is not None:
+        raise NoKernels("they support only dot products of queries and keys, without norms")
+    if config.norm == "sandwich" or config.double_residual:
+        raise NoKernels("they support only one norm before or after a sub-layer")
+    if config.norm == "post" and not all(layer.attention_norm for layer in config.layers):
+        raise NoKernels("they support only layers with a norm before or after attention")
+    if any(layer.convolution for layer in config.layers):
+        raise NoKernels("they support only layers without a convolution")
+    kernels = kernels or find_kernels(dtype)
+    products = kernels.products
+    if (products.int8 or products.widens) and config.adapters:
+        raise NoKernels(f"in {'eight bits' if products.int8 else 'bfloat16'} they support no adapters")
+    if kernels.tiled and config.disentangled is not None:
+        raise NoKernels(f"with {kernels.instructions} they support no disentangled attention")
+    step = kernels.head_step
+    if config.head_size % step:
+        raise NoKernels(f"the head size is {config.head_size}, which is not a multiple of {step}")
+    sizes = (config.hidden_size, config.intermediate_size)
+    if not products.widens and any(size * dtype.itemsize % 4 for size in sizes):
+        raise NoKernels(
+            f"hidden_size is {sizes[0]} and intermediate_size {sizes[1]}; in bfloat16 both must be even"
+        )
+    return kernels
 
 
 def find_int8_kernels(
@@ -165,12 +198,13 @@ def _find(dtype: torch.dtype, capabilities: Mapping[str, bool] | None) -> list[K
     """Find the kernels for a precision that run on this processor, the fastest first; raises NoKernels."""
     library, precision = _library(), _name(dtype)
     can = _capabilities(library) if capabilities is None else capabilities
-    if precision not in LACKING:
+    compiled = [one for one in KERNEL_SETS if one.precision == precision]
+    if not compiled:
         raise NoKernels(f"there are none for {precision}")
-    found = [one for one in KERNEL_SETS if one.precision == precision and one.suits(can)]
+    found = [one for one in compiled if one.suits(can)]
     found = [one for one in found if not one.tiled or library.headlight_enable_amx() == 1]
     if not found:
-        raise NoKernels(LACKING[precision])
+        raise NoKernels(LACKING)
     return found
 
 

@@ -10,6 +10,6 @@ FOLDER = Path(__file__).parent / "cpp"
 def checksum() -> int:
     """Compute the CRC-32 of all C++ sources and of the table of what they are compiled for."""
     total = 0
-    for path in [*sorted([*FOLDER.rglob("*.h"), *FOLDER.glob("*.cpp")]), FOLDER.parent / "instructions.py"]:
+    for path in [*sorted([*FOLDER.rglob("*.h"), *FOLDER.rglob("*.cpp")]), FOLDER.parent / "instructions.py"]:
         total = zlib.crc32(path.read_bytes(), total)
     return total

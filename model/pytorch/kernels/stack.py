@@ -33,9 +33,10 @@ from model.pytorch.kernels.library import (
     Kernels,
     NoKernels,
     check,
-    find_kernels,
+    kernels_for,
     kernels_of_stored_weights,
 )
+from model.pytorch.kernels.panels import lay_out
 from model.pytorch.kernels.passes import Pass, Passes, PassKernels
 from model.pytorch.kernels.positions import AngleTables, PassPositions, Vectors
 
@@ -86,6 +87,7 @@ class NativeStack:
     ) -> None:
         """`dtype` is the precision of the kernels, by default that of the weights.
 
+        If products widen weights, all that is between them is in float32.
         `stored` are the parts of weights as a mapped file holds them. Blocks are read, converted and laid out
         one by one, and what was read of the file is released, so that hardly more is held than at rest.
         """
@@ -94,8 +96,10 @@ class NativeStack:
         self._encoder = encoder
         self._config = config
         self._blocks: list[Any] = list(encoder.blocks)
-        self._dtype: torch.dtype = dtype or self._blocks[0].attention.qkv.dtype
         self._products = kernels.products
+        self._dtype: torch.dtype = dtype or self._blocks[0].attention.qkv.dtype
+        if self._products.widens:
+            self._dtype = torch.float32
         # Adapters need the columns of weights in order.
         self._fuses_gates = config.gated and config.adapters is None
         self._gated = config.intermediate_size if config.gated and not self._fuses_gates else 0
@@ -151,29 +155,7 @@ class NativeStack:
 
         `kernels` are those of the precision by default, `stored` the parts of weights as a file holds them.
         """
-        config = encoder.config
-        if config.similarity != "dot_product" or config.qk_norm is not None:
-            raise NoKernels("they support only dot products of queries and keys, without norms")
-        if config.norm == "sandwich" or config.double_residual:
-            raise NoKernels("they support only one norm before or after a sub-layer")
-        if config.norm == "post" and not all(layer.attention_norm for layer in config.layers):
-            raise NoKernels("they support only layers with a norm before or after attention")
-        if any(layer.convolution for layer in config.layers):
-            raise NoKernels("they support only layers without a convolution")
-        kernels = kernels or find_kernels(dtype)
-        if kernels.products.int8 and config.adapters:
-            raise NoKernels("in eight bits they support no adapters")
-        if kernels.tiled and config.disentangled is not None:
-            raise NoKernels(f"with {kernels.instructions} they support no disentangled attention")
-        step = kernels.head_step
-        if config.head_size % step:
-            raise NoKernels(f"the head size is {config.head_size}, which is not a multiple of {step}")
-        sizes = (config.hidden_size, config.intermediate_size)
-        if any(size * dtype.itemsize % 4 for size in sizes):
-            raise NoKernels(
-                f"hidden_size is {sizes[0]} and intermediate_size {sizes[1]}; in bfloat16 both must be even"
-            )
-        return NativeStack(encoder, kernels, dtype, stored)
+        return NativeStack(encoder, kernels_for(encoder.config, dtype, kernels), dtype, stored)
 
     def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:
         """Run hidden state 0, float32 (T, C); see `Executor`. The plan's `in_kernels` are `Observations`."""
@@ -299,7 +281,7 @@ class NativeStack:
         self._read(block.attention)
         vectors = self._encoder.project_positions(block.attention)
         block.attention.release_positions()
-        return Vectors(*vectors, partial(lay_out, columns=self._products.columns))
+        return Vectors(*vectors, partial(lay_out, columns=self._products.columns, dtype=self._dtype))
 
     def _experts(self, experts: Experts) -> structures.Experts:
         count = experts.mixture.experts
@@ -374,8 +356,10 @@ class NativeStack:
         """
         outputs, inputs = weight.shape
         rounded = None if inputs_seen is None else round_weights(weight, inputs_seen)
-        laid_out = partial(lay_out, columns=self._products.columns, gated=gated)
-        panels = laid_out(weight, dtype=self._dtype) if rounded is None else laid_out(rounded.high)
+        widened = self._products.widens
+        laid_out = partial(lay_out, columns=self._products.columns, gated=gated, widened=widened)
+        dtype = torch.bfloat16 if widened else self._dtype
+        panels = laid_out(weight, dtype=dtype) if rounded is None else laid_out(rounded.high)
         if panels.data_ptr() % LINE:
             raise NoKernels("this build of PyTorch does not align its memory to cache lines")
         # Copied: a bias between large weights of a mapped file would keep sixteen pages of it in memory.
@@ -398,25 +382,3 @@ class NativeStack:
                 self._parameters.append(low)
                 described.low_panels = low.data_ptr()
         return described
-
-
-def lay_out(weight: Tensor, columns: int, *, dtype: torch.dtype | None = None, gated: bool = False) -> Tensor:
-    """Lay out a matrix (out, in), in `dtype`, in panels for products; what fills the last one up is zero.
-
-    The panels are (panels, in, columns, 1) in float32, (panels, in / 2, columns, 2) in bfloat16 and
-    (panels, in / 4, columns, 4) in uint8: words of 32 bits. If it is `gated`, each panel of its first half
-    is followed by that of its second. Nothing else is allocated: a matrix may be large.
-    """
-    halves = weight.chunk(2) if gated else (weight,)
-    outputs, inputs = halves[0].shape
-    per_word = 4 // (dtype or weight.dtype).itemsize
-    words, (whole, rest) = inputs // per_word, divmod(outputs, columns)
-    shape = (whole + (rest > 0), len(halves), words, columns, per_word)
-    panels = torch.empty(shape, dtype=dtype or weight.dtype)
-    for number, half in enumerate(halves):
-        full, last = half.split((whole * columns, rest))
-        panels[:whole, number] = full.reshape(whole, columns, words, per_word).transpose(1, 2)
-        if rest:
-            panels[whole, number] = 0
-            panels[whole, number, :, :rest] = last.reshape(rest, words, per_word).transpose(0, 1)
-    return panels.flatten(0, 1)

@@ -18,12 +18,13 @@ from model.errors import CheckpointError
 from model.onnx.backend import OnnxBackend
 from model.onnx.file import find_graph
 from model.pytorch.backend import TorchBackend
-from model.pytorch.kernels import stack
+from model.pytorch.kernels import library
 from model.pytorch.kernels.library import Kernels, find_kernels
 from tests.references.comparing import distance, relative_distance
 from tests.references.families import change_config
 from tests.references.jina_v3 import TASKS, JinaV3, write_jina_v3
 from tests.support.families import AS_A_GRAPH, EXACT, check, check_torch, sample
+from tests.support.kernel import held_to_avx2, needs_kernels
 from tests.support.product import run, want_all
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -49,7 +50,7 @@ def _kernels_of_avx2(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(dtype: torch.dtype) -> Kernels:
         return find_kernels(dtype, can if dtype == torch.float32 else None)
 
-    monkeypatch.setattr(stack, "find_kernels", find)
+    monkeypatch.setattr(library, "find_kernels", find)
 
 
 def backend_of(reference: JinaV3, *, native: bool, dtype: str = "float32") -> TorchBackend:
@@ -102,6 +103,16 @@ def test_value_norms_are_those_of_the_task_s_weights(native: bool, jina: JinaV3)
     for task, output in zip(tasks, outputs, strict=True):
         _, _, norms = jina.compute(encoding.token_ids, encoding.segment_ids, task)
         assert relative_distance(output.attention, norms) <= EXACT
+
+
+@needs_kernels
+def test_auto_is_float32_where_adapters_keep_avx2_from_widening_weights(jina: JinaV3) -> None:
+    """PyTorch would run bfloat16 there, slowly; named, it does."""
+    with held_to_avx2():
+        auto, named = (backend_of(jina, native=True, dtype=dtype) for dtype in ("auto", "bfloat16"))
+    assert (auto.info.dtype, auto.info.kernels) == ("float32", "avx2")
+    assert (named.info.dtype, named.info.kernels) == ("bfloat16", None)
+    assert named.info.no_kernels == "in bfloat16 they support no adapters"
 
 
 def test_in_bfloat16_a_task_s_vectors_point_the_same_way(jina: JinaV3) -> None:

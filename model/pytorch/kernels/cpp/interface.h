@@ -135,7 +135,9 @@ struct StoredRows {
 struct Linear {
     const void *panels;  // words (panels, in, columns), on a cache line's boundary: Wᵀ, some columns after the others; the
                          // last panel is filled up with zeros. In bfloat16 (panels, in / 2, columns, 2): words of pairs.
-                         // With a gate, each panel of the first half comes before the same one of the second
+                         // With a gate, each panel of the first half comes before the same one of the second.
+                         // Bfloat16 for products in float32: 16-bit numbers (panels, in, columns), with columns as in
+                         // linear/widened.cpp
     const float *bias;   // (out,)
     int64_t inputs, outputs;
     int32_t activation;
@@ -241,6 +243,9 @@ enum Outcome { DONE = 0, NO_MEMORY = -1, BAD_ARGUMENT = -2, STOPPED = -3 };
 // Products with weights of eight bits, with AVX512-VNNI; with weights that have no scales, those in the precision.
 HEADLIGHT_EXPORTED int headlight_multiply_int8_float32(const Product *);
 HEADLIGHT_EXPORTED int headlight_multiply_int8_bfloat16(const Product *);
+// Products in float32 with weights in bfloat16, with AVX2.
+HEADLIGHT_EXPORTED int headlight_multiply_bfloat16_avx2(const Product *);
+HEADLIGHT_EXPORTED extern const int64_t headlight_columns_bfloat16_avx2;
 // Products in float32 with weights as a file holds them, with AVX-512.
 HEADLIGHT_EXPORTED int headlight_multiply_stored(const Product *);
 // With AMX, after `headlight_enable_amx` has returned 1.

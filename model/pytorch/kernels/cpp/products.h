@@ -14,8 +14,8 @@ namespace HEADLIGHT_NAMESPACE {
 // Partial sums of P::SUMMED words stay in registers and are then added to `out`: the rounding error of a single long
 // sum would grow with its length.
 template <class P, int R, int V>
-inline void multiply(const uint32_t *left, int64_t left_stride, int64_t words, const uint32_t *right, int64_t stride,
-                     float *out, int64_t out_stride) {
+inline void multiply(const uint32_t *left, int64_t left_stride, int64_t words, const typename P::Right *right,
+                     int64_t stride, float *out, int64_t out_stride) {
     for (int64_t start = 0; start < words; start += P::SUMMED) {
         const int64_t stop = std::min(start + P::SUMMED, words);
         const typename P::template Rows<R, P::SUMMED> rows(left + start, left_stride, stop - start);
@@ -24,8 +24,8 @@ inline void multiply(const uint32_t *left, int64_t left_stride, int64_t words, c
             for (int v = 0; v < V; v++) acc[r][v] = zeros();
         for (int64_t w = start; w < stop; w++) {
             if (P::PREFETCHES) fetch(right + (w + words) * stride);
-            decltype(P::right(zero_words())) b[V];
-            for (int v = 0; v < V; v++) b[v] = P::right(load_aligned_words(right + w * stride + v * LANES));
+            decltype(P::right(right, 0)) b[V];
+            for (int v = 0; v < V; v++) b[v] = P::right(right + w * stride, v);
             for (int r = 0; r < R; r++) {
                 const auto a = rows.at(r, w - start);
                 for (int v = 0; v < V; v++) acc[r][v] = P::step(acc[r][v], a, b[v]);
@@ -42,7 +42,7 @@ inline void multiply(const uint32_t *left, int64_t left_stride, int64_t words, c
 // The same for up to BLOCK_VECTORS vectors.
 template <class P, int R>
 inline void multiply_some(int64_t vectors, const uint32_t *left, int64_t left_stride, int64_t words,
-                          const uint32_t *right, int64_t stride, float *out, int64_t out_stride) {
+                          const typename P::Right *right, int64_t stride, float *out, int64_t out_stride) {
     if (vectors == BLOCK_VECTORS)
         multiply<P, R, BLOCK_VECTORS>(left, left_stride, words, right, stride, out, out_stride);
     else if (BLOCK_VECTORS > 2 && vectors == 2)
@@ -51,7 +51,7 @@ inline void multiply_some(int64_t vectors, const uint32_t *left, int64_t left_st
         multiply<P, R, 1>(left, left_stride, words, right, stride, out, out_stride);
 }
 
-// Products with vector instructions, in the precision P: Float32 or Bfloat16.
+// Products with vector instructions, in the precision P: Float32, Bfloat16 or Widened.
 template <class P>
 struct Vectors : P {
     static constexpr int ROWS = BLOCK_ROWS;              // in a block
@@ -64,7 +64,7 @@ struct Vectors : P {
 
     // `left` (rows, words), dense, times the columns from `first` on of a matrix that lies in panels (panels, words,
     // PANEL), into as many columns of `out`.
-    static void product(int rows, const uint32_t *left, int64_t words, const uint32_t *right, int64_t first,
+    static void product(int rows, const uint32_t *left, int64_t words, const typename P::Right *right, int64_t first,
                         int64_t columns, float *out, int64_t out_stride) {
         with_rows(rows, [=](auto count) {
             for (int64_t j = first, end = first + columns; j < end;) {

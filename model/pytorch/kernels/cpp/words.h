@@ -27,9 +27,10 @@ class WordRows {
 };
 
 // A precision: its elements, rounding to them, and the step of a product: acc + a·b, summed over the elements of a word,
-// for a word of `Rows` and `right`, a vector of words.
+// for a word of `Rows` and `right`, vector v of words. `Right` is what the matrix on the right consists of.
 struct Float32 {
     using Element = float;
+    using Right = uint32_t;
     static constexpr int PER_WORD = 1;
     static constexpr int64_t SUMMED = 16;  // words: longer sums are split into partial sums
     static constexpr bool PREFETCHES = false;  // true: the next matrix on the right follows in memory and is prefetched
@@ -37,7 +38,7 @@ struct Float32 {
     static void store(float *to, Floats x, Mask lanes = ALL_LANES) { store_some(to, x, lanes); }
     static float value(float x) { return x; }
     static float rounded(float x) { return x; }
-    static Floats right(Words b) { return as_floats(b); }
+    static Floats right(const uint32_t *from, int v) { return as_floats(load_aligned_words(from + v * LANES)); }
     static Floats step(Floats acc, Words a, Floats b) { return fmadd(as_floats(a), b, acc); }
     template <int R, int64_t MOST>
     using Rows = WordRows;
@@ -76,6 +77,7 @@ class PairRows {
 
 struct Bfloat16 {
     using Element = uint16_t;
+    using Right = uint32_t;
     static constexpr int PER_WORD = 2;
     static constexpr int64_t SUMMED = 64;
     static constexpr bool PREFETCHES = false;
@@ -94,7 +96,7 @@ struct Bfloat16 {
     }
 #ifdef __AVX512BF16__
     static __m256i rounded(__m512 x) { return (__m256i)_mm512_cvtneps_pbh(x); }
-    static __m512i right(__m512i b) { return b; }
+    static __m512i right(const uint32_t *from, int v) { return load_aligned_words(from + v * LANES); }
     static __m512 step(__m512 acc, __m512i a, __m512i b) {
         return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
     }
@@ -109,7 +111,7 @@ struct Bfloat16 {
         const __m512i kept = _mm512_mask_or_epi32(up, nan, bits, _mm512_set1_epi32(0x400000));
         return _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16));
     }
-    static Pair right(__m512i b) { return expanded(b); }
+    static Pair right(const uint32_t *from, int v) { return expanded(load_aligned_words(from + v * LANES)); }
     static __m512 step(__m512 acc, Pair a, Pair b) { return fmadd(a.second, b.second, fmadd(a.first, b.first, acc)); }
     template <int R, int64_t MOST>
     using Rows = PairRows<R, MOST>;

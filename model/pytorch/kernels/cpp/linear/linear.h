@@ -42,7 +42,7 @@ inline void write_sums(const Product &all, int64_t row, int64_t column, const fl
 
 // Multiply some rows of x by one panel, or by one of gates and that of their values, which lie at `weights`.
 template <class P, class A>
-void multiply_rows(const Product &all, int64_t start, int64_t stop, int64_t panel, const uint32_t *weights) {
+void multiply_rows(const Product &all, int64_t start, int64_t stop, int64_t panel, const typename P::Right *weights) {
     using V = Vectors<Weights<P>>;
     alignas(64) float sums[V::ROWS * 2 * PANEL_COLUMNS];
     const int64_t words = all.linear.inputs / P::PER_WORD, columns = (all.linear.gated ? 2 : 1) * PANEL_COLUMNS;
@@ -70,7 +70,7 @@ int multiply_all(const Product &all) {
         for (int64_t task = 0; task < chunks * panels; task++) {
             const int64_t chunk = task / panels, panel = task % panels;
             const int64_t start = all.tokens * chunk / chunks, stop = all.tokens * (chunk + 1) / chunks;
-            multiply_rows<P, A>(all, start, stop, panel, (const uint32_t *)all.linear.panels + panel * words);
+            multiply_rows<P, A>(all, start, stop, panel, (const typename P::Right *)all.linear.panels + panel * words);
             work.add((stop - start) * words * P::PER_WORD);
         }
         return DONE;

@@ -102,6 +102,9 @@ inline Floats gather(const float *from, Words places, Mask lanes) {  // elsewher
     return _mm256_mask_i32gather_ps(zeros(), from, places, _mm256_castsi256_ps(bits_of(lanes)), 4);
 }
 inline Floats as_floats(Words words) { return _mm256_castsi256_ps(words); }
+// Numbers of bfloat16 as float32: 0 to 3 and 8 to 11 of sixteen, and the others.
+inline Floats widen_low_halves(Words numbers) { return as_floats(_mm256_unpacklo_epi16(zero_words(), numbers)); }
+inline Floats widen_high_halves(Words numbers) { return as_floats(_mm256_unpackhi_epi16(zero_words(), numbers)); }
 
 // Transpose 8 rows of 8 words in place.
 inline void transpose(Words r[LANES]) {
