@@ -365,7 +365,8 @@ def lay_out(weight: Tensor, columns: int, *, gated: bool = False, widened: bool 
     """
     if gated:
         gates, values = (lay_out(half, columns, widened=widened) for half in weight.chunk(2))
-        return torch.stack([gates, values], dim=1).flatten(0, 1)
+        # Of tensors with sizes of 1, `stack` may guess another order in memory than theirs.
+        return torch.stack([gates, values], dim=1).flatten(0, 1).contiguous()
     outputs, inputs = weight.shape
     per_word = 4 // weight.element_size()
     padded = F.pad(weight, (0, 0, 0, -outputs % columns))
