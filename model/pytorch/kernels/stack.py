@@ -345,7 +345,10 @@ class NativeStack:
         columns and multiplies them by the others.
         """
         outputs, inputs = weight.shape
-        rounded = None if inputs_seen is None else round_weights(weight, inputs_seen)
+        rounding = self._products.int8
+        rounded = None
+        if inputs_seen is not None and rounding is not None:
+            rounded = round_weights(weight, inputs_seen, rounding)
         laid_out = partial(lay_out, columns=self._products.columns, gated=gated)
         panels = laid_out(weight.to(self._dtype) if rounded is None else rounded.high)
         if panels.data_ptr() % LINE:
