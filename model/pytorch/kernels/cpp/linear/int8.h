@@ -74,146 +74,148 @@ inline void store_integers(int8_t *to, const Words whole[4], int64_t count, Inte
     sum = multiply_bytes(sum, ones, bytes);
 }
 
-// Round a group of a row of x, from input j on to below `size`. A NaN or an infinity makes its scale one, and with it the row
-// of the result.
-template <class P, bool PRECISE>
-void round_group(const typename P::Element *x, const float *smoothing, int64_t j, int64_t size, const Rounded &to, int64_t row,
-                 int64_t inputs) {
-    const int64_t group = row * groups_of(inputs) + j / GROUP;
+// Round a group of `count` inputs of a row of x, of which `numbers` returns the vector at one of them, smoothed. A NaN or an
+// infinity makes its scale one, and with it the row of the result.
+template <bool PRECISE, class Numbers>
+inline void round_group(int64_t count, Numbers numbers, const Rounded &to, int64_t group, int64_t place) {
     Words largest = zero_words();  // bits of floats without a sign order as integers, and a NaN is the largest
-    for (int64_t i = j; i < size; i += LANES)
-        largest = max_words(largest, as_words(abs(smoothed<P>(x, smoothing, i, size))));
+    for (int64_t i = 0; i < count; i += LANES) largest = max_words(largest, as_words(abs(numbers(i))));
     const int32_t bits = max_of_words(largest);
     float most;
     std::memcpy(&most, &bits, sizeof most);
     to.scales[group] = most / STEPS;
     const Floats by = broadcast(most > 0 ? STEPS / most : 0);
     Integers sum = {}, low_sum = {};
-    for (; j < size; j += 4 * LANES) {
+    for (int64_t i = 0; i < count; i += 4 * LANES) {
         Words whole[4], low[4];
         for (int v = 0; v < 4; v++) {
-            const Floats value = mul(smoothed<P>(x, smoothing, j + v * LANES, size), by);
+            const Floats value = mul(numbers(i + v * LANES), by);
             whole[v] = words_of(value);
             if (PRECISE) low[v] = words_of(mul(sub(value, floats_of(whole[v])), broadcast(LOW_STEPS)));
         }
-        store_integers(to.rows + row * inputs + j, whole, size - j, sum);
-        if (PRECISE) store_integers(to.low_rows + row * inputs + j, low, size - j, low_sum);
+        store_integers(to.rows + place + i, whole, count - i, sum);
+        if (PRECISE) store_integers(to.low_rows + place + i, low, count - i, low_sum);
     }
     to.starts[group] = -ADDED * sum_of_words((Words)sum);
     if (PRECISE) to.low_starts[group] = -ADDED * sum_of_words((Words)low_sum);
 }
 
+// Round a row of x.
 template <class P, bool PRECISE>
 void round_row(const typename P::Element *x, const float *smoothing, int64_t size, const Rounded &to, int64_t row) {
-    for (int64_t j = 0; j < size; j += GROUP)
-        round_group<P, PRECISE>(x, smoothing, j, std::min(size, j + GROUP), to, row, size);
+    int64_t j = 0, group = row * groups_of(size);
+    if constexpr (GROUP <= 8 * LANES)  // a whole one stays in registers
+        for (; j + GROUP <= size; j += GROUP, group++) {
+            Floats held[GROUP / LANES];
+            for (int v = 0; v < GROUP / LANES; v++)
+                held[v] = mul(P::load(x + j + v * LANES, ALL_LANES), load_some(smoothing + j + v * LANES, ALL_LANES));
+            round_group<PRECISE>(GROUP, [&held](int64_t i) { return held[i / LANES]; }, to, group, row * size + j);
+        }
+    if (j < size)
+        round_group<PRECISE>(size - j, [=](int64_t i) { return smoothed<P>(x, smoothing, j + i, size); }, to, group, row * size + j);
 }
 
-// Add the products of some words of R rows, `stride` apart, with those of a panel, which `next` words further is fetched.
-template <int R, int WORDS>
-inline void add_products(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, int64_t stride, const uint32_t *panel, int64_t next) {
-    Words b[BLOCK_VECTORS][WORDS];
-    for (int w = 0; w < WORDS; w++) {
-        fetch(panel + (w + next) * PANEL_COLUMNS);
+// A panel of weights, and what is left over of them, null unless a product is precise.
+struct Panel {
+    const uint32_t *weights, *low_weights;
+    const float *bias, *scales;  // of its columns; those of the next group are `outputs` further
+    int64_t columns, outputs;    // the columns that are there, and all of the product
+};
+
+// Add the products of some words of R rows, `words` apart, with those of a panel, and fetch those of the next one.
+template <int R, int COUNT>
+inline void add_products(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, int64_t words, const uint32_t *panel) {
+    Words b[BLOCK_VECTORS][COUNT];
+    for (int w = 0; w < COUNT; w++) {
+        fetch(panel + (w + words) * PANEL_COLUMNS);
         for (int v = 0; v < BLOCK_VECTORS; v++) b[v][w] = load_aligned_words(panel + w * PANEL_COLUMNS + v * LANES);
     }
     for (int r = 0; r < R; r++) {
-        Words a[WORDS];
-        for (int w = 0; w < WORDS; w++) a[w] = broadcast_word(rows[r * stride + w]);
+        Words a[COUNT];
+        for (int w = 0; w < COUNT; w++) a[w] = broadcast_word(rows[r * words + w]);
         for (int v = 0; v < BLOCK_VECTORS; v++) sums[r][v] = multiply_bytes(sums[r][v], b[v], a);
     }
 }
 
-// Multiply R rounded rows, `words` apart, by one panel, into (groups, INTEGER_ROWS, PANEL_COLUMNS); the sums of a row begin at its
-// `starts`.
+// The same for all words of group g.
 template <int R>
-void multiply_integers(const uint32_t *rows, const int32_t *starts, int64_t words, const uint32_t *panel, int32_t *out) {
-    const int64_t groups = groups_of(words * BYTES_PER_WORD);
+inline void add_group(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, int64_t words, const uint32_t *panel, int64_t g) {
+    int64_t w = g * (GROUP / BYTES_PER_WORD);
+    const int64_t stop = std::min(words, w + GROUP / BYTES_PER_WORD);
+    for (; w + TOGETHER <= stop; w += TOGETHER) add_products<R, TOGETHER>(sums, rows + w, words, panel + w * PANEL_COLUMNS);
+    if (TOGETHER > 1 && w < stop) add_products<R, 1>(sums, rows + w, words, panel + w * PANEL_COLUMNS);
+}
+
+// Multiply R rounded rows, from `row` on, by a panel, into (R, PANEL_COLUMNS), with their bias.
+template <bool PRECISE, int R>
+void multiply_integers(const Rounded &x, int64_t row, int64_t inputs, const Panel &panel, float *out) {
+    const int64_t words = inputs / BYTES_PER_WORD, groups = groups_of(inputs);
+    const auto *rows = (const uint32_t *)(x.rows + row * inputs), *low_rows = (const uint32_t *)(x.low_rows + row * inputs);
     for (int64_t g = 0; g < groups; g++) {
-        Integers sums[R][BLOCK_VECTORS];
+        const int64_t first = row * groups + g;  // the group of the first row
+        Integers sums[R][BLOCK_VECTORS], low[R][BLOCK_VECTORS];
         for (int r = 0; r < R; r++)
-            for (int v = 0; v < BLOCK_VECTORS; v++) sums[r][v] = (Integers)broadcast_word(starts[r * groups + g]);
-        int64_t w = g * (GROUP / BYTES_PER_WORD);
-        const int64_t stop = std::min(words, w + GROUP / BYTES_PER_WORD);
-        for (; w + TOGETHER <= stop; w += TOGETHER)
-            add_products<R, TOGETHER>(sums, rows + w, words, panel + w * PANEL_COLUMNS, words);
-        if (TOGETHER > 1 && w < stop) add_products<R, 1>(sums, rows + w, words, panel + w * PANEL_COLUMNS, words);
-        for (int r = 0; r < R; r++)
-            for (int v = 0; v < BLOCK_VECTORS; v++)
-                store_aligned_words(out + (g * INTEGER_ROWS + r) * PANEL_COLUMNS + v * LANES, (Words)sums[r][v]);
-    }
-}
-
-inline void multiply_integers(int rows, const uint32_t *left, const int32_t *starts, int64_t words, const uint32_t *panel,
-                              int32_t *out) {
-    switch (std::min(rows, INTEGER_ROWS)) {
-        case 1: return multiply_integers<1>(left, starts, words, panel, out);
-        case 2: return multiply_integers<2>(left, starts, words, panel, out);
-        case 3: return multiply_integers<3>(left, starts, words, panel, out);
-        case 4: return multiply_integers<4>(left, starts, words, panel, out);
-        case 5: return multiply_integers<std::min(5, INTEGER_ROWS)>(left, starts, words, panel, out);
-        case 6: return multiply_integers<std::min(6, INTEGER_ROWS)>(left, starts, words, panel, out);
-        case 7: return multiply_integers<std::min(7, INTEGER_ROWS)>(left, starts, words, panel, out);
-        default: return multiply_integers<INTEGER_ROWS>(left, starts, words, panel, out);
-    }
-}
-
-constexpr int64_t BLOCK_SUMS = INTEGER_ROWS * PANEL_COLUMNS;  // of one group
-
-// Multiply some rounded rows, from `row` on, by one panel. Of a precise product each of the three takes `groups` · BLOCK_SUMS.
-template <bool PRECISE>
-void sum_integers(const Product &all, const Rounded &x, int64_t row, int count, int64_t panel, int32_t *sums) {
-    const int64_t words = all.linear.inputs / BYTES_PER_WORD, place = panel * words * PANEL_COLUMNS;
-    const int64_t groups = groups_of(all.linear.inputs);
-    const auto *weights = (const uint32_t *)all.linear.panels + place;
-    const auto *rows = (const uint32_t *)(x.rows + row * all.linear.inputs);
-    const int32_t *starts = x.starts + row * groups;
-    multiply_integers(count, rows, starts, words, weights, sums);
-    if constexpr (PRECISE) {
-        const auto *low_rows = (const uint32_t *)(x.low_rows + row * all.linear.inputs);
-        const auto *low_weights = (const uint32_t *)all.linear.low_panels + place;
-        multiply_integers(count, rows, starts, words, low_weights, sums + groups * BLOCK_SUMS);
-        multiply_integers(count, low_rows, x.low_starts + row * groups, words, weights, sums + 2 * groups * BLOCK_SUMS);
-    }
-}
-
-// What the sums of integers at some columns of a row stand for, and their bias. `scales` are those of the row.
-template <bool PRECISE>
-Floats scaled(const Linear &linear, const int32_t *at, const float *scales, int64_t column, Mask lanes) {
-    const int64_t groups = groups_of(linear.inputs);
-    Floats result = load_some(linear.bias + column, lanes);
-    for (int64_t g = 0; g < groups; g++, at += BLOCK_SUMS) {
-        Floats sum = floats_of(load_aligned_words(at));
+            for (int v = 0; v < BLOCK_VECTORS; v++) sums[r][v] = (Integers)broadcast_word(x.starts[first + r * groups]);
+        add_group(sums, rows, words, panel.weights, g);
         if constexpr (PRECISE) {
-            const int64_t kind = groups * BLOCK_SUMS;
-            const Words low = add_words(load_aligned_words(at + kind), load_aligned_words(at + 2 * kind));
-            sum = fmadd(floats_of(low), broadcast(1.0f / LOW_STEPS), sum);
+            for (int r = 0; r < R; r++)
+                for (int v = 0; v < BLOCK_VECTORS; v++)
+                    low[r][v] = (Integers)broadcast_word(x.starts[first + r * groups] + x.low_starts[first + r * groups]);
+            add_group(low, rows, words, panel.low_weights, g);
+            add_group(low, low_rows, words, panel.weights, g);
         }
-        const Floats scale = load_some(linear.scales + g * linear.outputs + column, lanes);
-        result = fmadd(sum, mul(scale, broadcast(scales[g])), result);
+        for (int v = 0; v < BLOCK_VECTORS; v++) {
+            const Mask lanes = lanes_below(v * LANES, panel.columns);
+            const Floats scale = load_some(panel.scales + g * panel.outputs + v * LANES, lanes);
+            const Floats bias = load_some(panel.bias + v * LANES, lanes);
+            for (int r = 0; r < R; r++) {
+                Floats sum = floats_of((Words)sums[r][v]);
+                if constexpr (PRECISE) sum = fmadd(floats_of((Words)low[r][v]), broadcast(1.0f / LOW_STEPS), sum);
+                float *place = out + r * PANEL_COLUMNS + v * LANES;
+                const Floats before = g ? load_aligned(place) : bias;
+                store_aligned(place, fmadd(sum, mul(scale, broadcast(x.scales[first + r * groups])), before));
+            }
+        }
     }
-    return result;
+}
+
+template <bool PRECISE>
+inline void multiply_integers(int rows, const Rounded &x, int64_t row, int64_t inputs, const Panel &panel, float *out) {
+    switch (std::min(rows, INTEGER_ROWS)) {
+        case 1: return multiply_integers<PRECISE, 1>(x, row, inputs, panel, out);
+        case 2: return multiply_integers<PRECISE, 2>(x, row, inputs, panel, out);
+        case 3: return multiply_integers<PRECISE, 3>(x, row, inputs, panel, out);
+        case 4: return multiply_integers<PRECISE, 4>(x, row, inputs, panel, out);
+        case 5: return multiply_integers<PRECISE, std::min(5, INTEGER_ROWS)>(x, row, inputs, panel, out);
+        case 6: return multiply_integers<PRECISE, std::min(6, INTEGER_ROWS)>(x, row, inputs, panel, out);
+        case 7: return multiply_integers<PRECISE, std::min(7, INTEGER_ROWS)>(x, row, inputs, panel, out);
+        default: return multiply_integers<PRECISE, INTEGER_ROWS>(x, row, inputs, panel, out);
+    }
 }
 
 // Multiply some rounded rows, from `row` on, by one panel, or by one of gates and that of their values, and write them from
 // `output` on; A is the activation.
 template <class P, class A, bool PRECISE>
-void multiply_rounded(const Product &all, const Rounded &x, int64_t row, int count, int64_t panel, int32_t *sums,
+void multiply_rounded(const Product &all, const Rounded &x, int64_t row, int count, int64_t panel,
                       typename P::Element *output) {
+    constexpr int64_t BLOCK = INTEGER_ROWS * PANEL_COLUMNS;
+    alignas(64) float results[2 * BLOCK];
     const Linear &linear = all.linear;
-    const int64_t size = width(all), parts = linear.gated ? 2 : 1, groups = groups_of(linear.inputs);
-    const int64_t values = (PRECISE ? 3 : 1) * groups * BLOCK_SUMS;  // after the sums of their gates
-    for (int64_t part = 0; part < parts; part++)
-        sum_integers<PRECISE>(all, x, row, count, panel * parts + part, sums + part * values);
+    const int64_t size = width(all), parts = linear.gated ? 2 : 1, first = panel * PANEL_COLUMNS;
+    for (int64_t part = 0; part < parts; part++) {
+        const int64_t place = (panel * parts + part) * PANEL_COLUMNS * (linear.inputs / BYTES_PER_WORD);
+        const int64_t column = part * size + first;
+        const Panel weights{(const uint32_t *)linear.panels + place, PRECISE ? (const uint32_t *)linear.low_panels + place : nullptr,
+                            linear.bias + column, linear.scales + column, size - first, linear.outputs};
+        multiply_integers<PRECISE>(count, x, row, linear.inputs, weights, results + part * BLOCK);
+    }
     for (int64_t v = 0; v < PANEL_COLUMNS; v += LANES) {
-        const int64_t column = panel * PANEL_COLUMNS + v;
-        const Mask lanes = lanes_below(column, size);
+        const Mask lanes = lanes_below(first + v, size);
         for (int r = 0; r < count; r++) {
-            const int32_t *at = sums + r * PANEL_COLUMNS + v;
-            const float *scales = x.scales + (row + r) * groups;
-            Floats result = A::apply(scaled<PRECISE>(linear, at, scales, column, lanes));
-            if (linear.gated) result = mul(result, scaled<PRECISE>(linear, at + values, scales, size + column, lanes));
-            P::store(output + r * size + column, result, lanes);
+            const float *at = results + r * PANEL_COLUMNS + v;
+            Floats result = A::apply(load_aligned(at));
+            if (linear.gated) result = mul(result, load_aligned(at + BLOCK));
+            P::store(output + r * size + first + v, result, lanes);
         }
     }
 }
@@ -226,9 +228,7 @@ int multiply_all_rounded(const Product &all) {
     const int64_t chunks = (all.tokens + most - 1) / most;
     return on_every_thread([&all, inputs, panels, chunks] {
         const int64_t rows = chunks ? (all.tokens + chunks - 1) / chunks : 0;
-        const int64_t place = rounded_up(Rounded::bytes(rows, inputs, PRECISE), 64);  // of sums
-        const int64_t kinds = (PRECISE ? 3 : 1) * (all.linear.gated ? 2 : 1);
-        char *memory = reserve_scratch(place + kinds * groups_of(inputs) * BLOCK_SUMS * sizeof(int32_t));
+        char *memory = reserve_scratch(Rounded::bytes(rows, inputs, PRECISE));
         int64_t held = -1;  // the chunk whose rows are rounded
         Work work(all.steps);
 #pragma omp for schedule(static) nowait
@@ -247,7 +247,7 @@ int multiply_all_rounded(const Product &all) {
             for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
                 const int64_t row = count * b / blocks, next = count * (b + 1) / blocks;
                 auto *output = (typename P::Element *)all.output + (start + row) * width(all);
-                multiply_rounded<P, A, PRECISE>(all, x, row, (int)(next - row), panel, (int32_t *)(memory + place), output);
+                multiply_rounded<P, A, PRECISE>(all, x, row, (int)(next - row), panel, output);
             }
             work.add(count * PANEL_COLUMNS * inputs);
         }
