@@ -221,8 +221,8 @@ def test_sums_of_integers_are_exact_at_their_extremes(products: Multiplying, wor
     n, inputs = products.rounding.steps, 4 * words
     generator = torch.Generator().manual_seed(words)
     signs = torch.tensor([1, -1]).repeat(inputs)[:inputs]
-    rows = [n, -n, n * signs, -n * signs, torch.randint(-n, n + 1, (inputs,), generator=generator)]
-    x = torch.stack([torch.full((inputs,), row) if isinstance(row, int) else row for row in rows])
+    some = torch.randint(-n, n + 1, (inputs,), generator=generator)
+    x = torch.stack([torch.full_like(signs, n), torch.full_like(signs, -n), n * signs, -n * signs, some])
     weight = torch.cat([x, torch.full((1, inputs), -n - 1), (-n - 1) * (signs > 0)[None] + n * (signs < 0)])
     of = whole_operands(products, x, weight)
     expected = of.x.numpy().astype(np.int64) @ weight.numpy().T
@@ -268,7 +268,9 @@ def test_extreme_rows_stay_themselves(products: Multiplying, precise: bool) -> N
     found = multiply(products, of, precise=precise)
     assert torch.equal(found[0], of.bias.to(products.dtype).float())
     expected = naive(of, precise=precise)
-    digits = 1e-4 if products.rounding == EIGHT else 4e-4  # steps of what is left over are four times as large
+    digits = (
+        1e-4 if products.rounding == EIGHT else 4e-4
+    )  # steps of what is left over are four times as large
     for row in (1, 2, 5):
         size = expected[row].abs().max()
         assert torch.allclose(

@@ -19,7 +19,7 @@ from model.encoder.parts import Activation
 from model.encoder.positions import rotate
 from model.pytorch.kernels import build as builder
 from model.pytorch.kernels import library
-from model.pytorch.kernels.instructions import KERNEL_SETS
+from model.pytorch.kernels.instructions import KERNEL_SETS, Instructions
 from model.pytorch.kernels.library import (
     ACTIVATIONS,
     Kernels,
@@ -87,6 +87,19 @@ def kernels_of(steps: str) -> Kernels:
     ):
         pytest.skip(f"the processor has no {kernels.instructions.name}")
     return Kernels.of(compiled, kernels)
+
+
+def restrict_to(instructions: Instructions | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choose kernels as on a processor that has these instructions alone; skips on one that lacks them.
+
+    None are all that the processor has.
+    """
+    if instructions is None:
+        return
+    can = torch.cpu.get_capabilities()
+    if not all(map(can.get, instructions.capabilities)):
+        pytest.skip(f"the processor has no {instructions.name}")
+    monkeypatch.setattr(library, "_capabilities", lambda _: dict.fromkeys(instructions.capabilities, True))
 
 
 @cache

@@ -147,9 +147,10 @@ def round_weights(weight: Tensor, inputs: Inputs, rounding: Rounding) -> Rounded
 def _divide_by_scales(x: Tensor, rounding: Rounding) -> Tensor:
     """Divide the groups of each row of x (rows, in), in place, by scales, and return these (groups, rows)."""
     tiny, scales = torch.finfo(torch.float32).tiny, []
-    for group in x.split(rounding.group, 1):
-        scales.append((group.abs().amax(1) / rounding.steps).clamp_min(tiny))
-        group /= scales[-1][:, None]
+    for group in torch.split(x, rounding.group, 1):
+        scale = (group.abs().amax(1) / rounding.steps).clamp_min(tiny)
+        group.div_(scale[:, None])
+        scales.append(scale)
     return torch.stack(scales)
 
 
@@ -179,9 +180,8 @@ def _product(x: Tensor, whole: Tensor, scales: Tensor, rounding: Rounding) -> Te
     The `scales` of these are (groups, out).
     """
     factors = _divide_by_scales(x, rounding)
+    groups = (torch.split(part, rounding.group, 1) for part in (x.round_(), whole))
     product = torch.zeros(len(x), len(whole))
-    for i, (rows, weight) in enumerate(
-        zip(x.round_().split(rounding.group, 1), whole.split(rounding.group, 1), strict=True)
-    ):
-        product += (rows * factors[i][:, None]) @ (weight * scales[i][:, None]).T
+    for rows, weight, by, scale in zip(*groups, factors, scales, strict=True):
+        product += (rows * by[:, None]) @ (weight * scale[:, None]).T
     return product
