@@ -3,6 +3,8 @@
 A column of x is divided, and the column of W multiplied, by a number that shares the range of both between
 them (SmoothQuant, Xiao et al. 2023, equation 4 with alpha = 1/2): a few large columns of x would otherwise
 leave few steps to the others. The ranges come from a pass over random tokens, so no data are needed.
+
+How many steps there are, and for how many inputs a scale, the kernels say: see linear/int8.h.
 """
 
 from collections.abc import Sequence

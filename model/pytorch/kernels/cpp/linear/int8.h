@@ -146,9 +146,10 @@ inline void add_group(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, 
     if (TOGETHER > 1 && w < stop) add_products<R, 1>(sums, rows + w, words, panel + w * PANEL_COLUMNS);
 }
 
-// Multiply R rounded rows, from `row` on, by a panel, into (R, PANEL_COLUMNS), with their bias.
+// Multiply R rounded rows, from `row` on, by a panel, into (R, PANEL_COLUMNS), with their bias. `x` and `panel` are copies, which
+// stay in registers: stores of vectors may change what is referred to.
 template <bool PRECISE, int R>
-void multiply_integers(const Rounded &x, int64_t row, int64_t inputs, const Panel &panel, float *out) {
+void multiply_integers(const Rounded x, int64_t row, int64_t inputs, const Panel panel, float *out) {
     const int64_t words = inputs / BYTES_PER_WORD, groups = groups_of(inputs);
     const auto *rows = (const uint32_t *)(x.rows + row * inputs), *low_rows = (const uint32_t *)(x.low_rows + row * inputs);
     for (int64_t g = 0; g < groups; g++) {
