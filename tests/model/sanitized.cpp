@@ -25,6 +25,11 @@ HEADLIGHT_STEPS(float32_avx2)
 HEADLIGHT_STEPS(float32_avx512)
 HEADLIGHT_STEPS(bfloat16_avx512)
 HEADLIGHT_STEPS(bfloat16_avx512_bf16)
+HEADLIGHT_INT8(bfloat16_avx512_vnni_bf16)
+HEADLIGHT_INT8(float32_avx512_vnni)
+HEADLIGHT_INT8(float32_avx512)
+HEADLIGHT_INT8(float32_avx_vnni)
+HEADLIGHT_INT8(float32_avx2)
 }
 
 using Attend = int (*)(const Attention *);
