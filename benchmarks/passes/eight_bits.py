@@ -1,11 +1,13 @@
-"""Measures passes in eight bits, compared with bfloat16 and with their products of integers alone.
+"""Measures passes in eight bits, compared with bfloat16 or float32 and with their products of integers alone.
 
 For the embedded model and, with random weights, for models of the widths of XLM-RoBERTa-base and
 ModernBERT-base, `--layers` layers each. A pass is from token ids to the last hidden state. All take turns in
 a shuffled order within each round; ratios are formed within a round, and the median is shown, with the
-quartiles in brackets.
+quartiles in brackets. `--without` makes a processor act as one that lacks some capabilities, such as
+avx512_f and avx_vnni.
 
     python -m benchmarks.passes.eight_bits [--models minilm,xlm-roberta,modernbert] [--layers 4] [--rounds 15]
+        [--other float32] [--without avx512_f,avx_vnni]
 """
 
 import tempfile
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterator
 from ctypes import byref
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
@@ -38,9 +41,12 @@ SHAPES = {
     "32×128": [128] * 32,
     "mixed": mixed_lengths(32, 254),
 }
-OF_BFLOAT16 = {"1×15": 1.4, "256×16": 1.55, "32×128": 1.5, "mixed": 1.5}
+OF_OTHER = {
+    "bfloat16": {"1×15": 1.4, "256×16": 1.55, "32×128": 1.5, "mixed": 1.5},
+    "float32": {"1×15": 1.8, "256×16": 1.35, "32×128": 1.35, "mixed": 1.35},
+}
 OF_PRODUCTS = 0.75
-"""The targets: speed of a pass in bfloat16, and share of the products of integers alone."""
+"""The targets: speed of a pass in the other precision, and share of the products of integers alone."""
 
 
 def main() -> None:
@@ -50,12 +56,19 @@ def main() -> None:
     parser.add_argument("--models", type=some_of(known), default=known, help=",".join(known))
     parser.add_argument("--layers", type=int, default=4, help="of the models with random weights")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--other", choices=OF_OTHER, default="bfloat16", help="the precision to compare with")
+    can = torch.cpu.get_capabilities()
+    parser.add_argument(
+        "--without", type=some_of(tuple(can)), default=[], help="capabilities to leave unused"
+    )
     arguments = parser.parse_args()
     tables.print_facts("Machine", machine.facts("int8"))
     checks: list[tables.Check] = []
-    for name in arguments.models:
-        with tempfile.TemporaryDirectory() as place:
-            checks += measure(name, find(name, Path(place), arguments.layers), arguments.rounds)
+    with patch("torch.cpu.get_capabilities", return_value={**can, **dict.fromkeys(arguments.without, False)}):
+        for name in arguments.models:
+            with tempfile.TemporaryDirectory() as place:
+                folder = find(name, Path(place), arguments.layers)
+                checks += measure(name, folder, arguments.other, arguments.rounds)
     tables.print_checks(checks)
 
 
@@ -68,10 +81,10 @@ def find(name: str, place: Path, layers: int) -> Path:
     return place
 
 
-def measure(name: str, folder: Path, rounds: int) -> list[tables.Check]:
+def measure(name: str, folder: Path, other_dtype: str, rounds: int) -> list[tables.Check]:
     """Measure one model, and print its table; returns what is held to a bound."""
     rounded, other = (
-        TorchBackend(load_checkpoint(folder), device="cpu", dtype=dtype) for dtype in ("int8", "bfloat16")
+        TorchBackend(load_checkpoint(folder), device="cpu", dtype=dtype) for dtype in ("int8", other_dtype)
     )
     rows, checks = [], []
     for shape, lengths in SHAPES.items():
@@ -79,26 +92,28 @@ def measure(name: str, folder: Path, rounds: int) -> list[tables.Check]:
         texts = [ids.tolist() for ids in torch.split(torch.randint(5, 100, (sum(lengths),)), lengths)]
         contestants: dict[str, Callable[[], object]] = {
             "int8": encoder_pass(rounded, texts),
-            "bfloat16": encoder_pass(other, texts),
+            other_dtype: encoder_pass(other, texts),
             "products": products(rounded, sum(lengths)),
         }
         with torch.inference_mode():
             seconds = take_turns(contestants, rounds)
-        speed = [b / a for a, b in zip(seconds["int8"], seconds["bfloat16"], strict=True)]
+        speed = [b / a for a, b in zip(seconds["int8"], seconds[other_dtype], strict=True)]
         share = [b / a for a, b in zip(seconds["int8"], seconds["products"], strict=True)]
         rows.append(
             [
                 shape,
                 f"{1e3 * sorted(seconds['int8'])[rounds // 2]:.1f}",
-                tables.ratio(seconds["bfloat16"], seconds["int8"]),
+                tables.ratio(seconds[other_dtype], seconds["int8"]),
                 tables.ratio(seconds["products"], seconds["int8"]),
             ]
         )
-        checks.append(tables.Check(f"{name}, {shape}: speed of bfloat16", speed, OF_BFLOAT16[shape]))
+        checks.append(
+            tables.Check(f"{name}, {shape}: speed of {other_dtype}", speed, OF_OTHER[other_dtype][shape])
+        )
         checks.append(tables.Check(f"{name}, {shape}: share of its products", share, OF_PRODUCTS))
     tables.print_table(
         f"{name}, {rounded.info.layers} layers, kernels {rounded.info.kernels}",
-        ["", "ms", "of bfloat16", "of its products"],
+        ["", "ms", f"of {other_dtype}", "of its products"],
         rows,
     )
     return checks

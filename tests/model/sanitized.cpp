@@ -25,6 +25,11 @@ HEADLIGHT_STEPS(float32_avx2)
 HEADLIGHT_STEPS(float32_avx512)
 HEADLIGHT_STEPS(bfloat16_avx512)
 HEADLIGHT_STEPS(bfloat16_avx512_bf16)
+HEADLIGHT_INT8(bfloat16_avx512_vnni_bf16)
+HEADLIGHT_INT8(float32_avx512_vnni)
+HEADLIGHT_INT8(float32_avx512)
+HEADLIGHT_INT8(float32_avx_vnni)
+HEADLIGHT_INT8(float32_avx2)
 }
 
 using Attend = int (*)(const Attention *);
@@ -399,16 +404,18 @@ void try_product(Multiply multiply_all, int64_t columns) {
         }
 }
 
-// Products of eight bits: each weight w is stored as w + 128.
+// Products of eight bits, of numbers of `steps` on either side of 0, each weight w of which is stored as w + steps + 1, with a
+// scale for each `group` of inputs.
 template <class Element>
-void try_int8_product(Multiply multiply_all, int64_t columns) {
+void try_int8_product(Multiply multiply_all, int64_t steps, int64_t group, int64_t columns) {
     const int64_t tokens = up_to(30), out = 1 + up_to(50), in = 4 * (1 + up_to(up_to(9) ? 80 : 1000));
     std::vector<Element> x((size_t)(tokens * in)), y((size_t)(tokens * out));
     std::vector<uint8_t> weight((size_t)(out * in));
-    std::vector<float> bias((size_t)out), scales((size_t)out), smoothing((size_t)in);
+    const int64_t groups = (in + group - 1) / group;
+    std::vector<float> bias((size_t)out), scales((size_t)(groups * out)), smoothing((size_t)in);
     x.reserve(1), y.reserve(1);
     for (Element &value : x) assign(value, normal());
-    for (uint8_t &value : weight) value = (uint8_t)(1 + up_to(254));
+    for (uint8_t &value : weight) value = (uint8_t)(1 + up_to(2 * steps));
     for (auto *numbers : {&bias, &scales, &smoothing})
         for (float &value : *numbers) value = 0.1f + std::fabs(normal());
     const Panels<uint8_t> panels(weight, in, out, columns);
@@ -416,20 +423,24 @@ void try_int8_product(Multiply multiply_all, int64_t columns) {
     const Product all{linear, x.data(), y.data(), tokens};
     expect(multiply_all(&all) == DONE, "the outcome of a product of integers", 0, 0, tokens);
     for (int64_t t = 0; t < tokens; t++) {
-        std::vector<float> smooth;
-        float most = 0;
+        std::vector<float> smooth, most((size_t)groups);
         for (int64_t i = 0; i < in; i++) {
             smooth.push_back(widen(x[t * in + i]) * smoothing[i]);
-            most = std::max(most, std::fabs(smooth.back()));
+            most[i / group] = std::max(most[i / group], std::fabs(smooth.back()));
         }
-        const float by = 127 / most;
         for (int64_t o = 0; o < out; o++) {
-            double sum = 0;
-            for (int64_t i = 0; i < in; i++) sum += std::nearbyint(smooth[i] * by) * (weight[o * in + i] - 128);
-            const double exact = sum * scales[o] * (most / 127) + bias[o];
+            double exact = bias[o], terms = 0;  // the sums of groups, which are added in float32
+            for (int64_t g = 0; g < groups; g++) {
+                const float by = (float)steps / most[g];
+                double sum = 0;
+                for (int64_t i = g * group; i < std::min(in, (g + 1) * group); i++)
+                    sum += std::nearbyint(smooth[i] * by) * (weight[o * in + i] - steps - 1);
+                sum *= scales[g * out + o] * (most[g] / (float)steps);
+                exact += sum, terms += groups > 1 ? std::fabs(exact) + std::fabs(sum) : 0;
+            }
             const double wanted = activated(exact, all.linear.activation), got = widen(y[t * out + o]);
             const double rounding = sizeof(Element) < 4 ? 1.0 / 256 : 2e-6;
-            expect(std::fabs(got - wanted) <= 1e-6 + rounding * std::fabs(wanted) + 4e-7 * std::fabs(exact), "a product of integers", got, wanted, in);
+            expect(std::fabs(got - wanted) <= 1e-6 + rounding * std::fabs(wanted) + 4e-7 * std::fabs(exact) + 2e-7 * terms, "a product of integers", got, wanted, in);
         }
     }
     Product wrong = all;
@@ -609,12 +620,17 @@ int main(int count, char **arguments) {
     const int rounds = std::atoi(arguments[1]);
     const std::vector<std::string> sets(arguments + 2, arguments + count);
     for (const std::string &set : sets) {
+#define INT8(kernels) headlight_int8_multiply_##kernels, headlight_int8_steps_##kernels, headlight_int8_group_##kernels
         if (set == "avx512_vnni") {
-            for (int i = 0; i < rounds; i++) try_int8_product<float>(headlight_multiply_int8_float32, headlight_columns_float32_avx512);
+            for (int i = 0; i < rounds; i++) try_int8_product<float>(INT8(float32_avx512_vnni), headlight_columns_float32_avx512);
             continue;
         }
         if (set == "avx512_vnni_bf16") {
-            for (int i = 0; i < rounds; i++) try_int8_product<uint16_t>(headlight_multiply_int8_bfloat16, headlight_columns_bfloat16_avx512_bf16);
+            for (int i = 0; i < rounds; i++) try_int8_product<uint16_t>(INT8(bfloat16_avx512_vnni_bf16), headlight_columns_bfloat16_avx512_bf16);
+            continue;
+        }
+        if (set == "avx_vnni") {
+            for (int i = 0; i < rounds; i++) try_int8_product<float>(INT8(float32_avx_vnni), headlight_columns_float32_avx2);
             continue;
         }
         if (set == "avx512_bf16") {
@@ -634,11 +650,12 @@ int main(int count, char **arguments) {
                 try_attention<uint16_t>(headlight_attend_bfloat16_avx512, 16, false);
                 try_norm<uint16_t>(headlight_add_norm_bfloat16_avx512);
                 try_product<uint16_t>(headlight_multiply_bfloat16_avx512, headlight_columns_bfloat16_avx512);
-                try_product<float>(headlight_multiply_stored, 0);
+                try_int8_product<float>(INT8(float32_avx512), headlight_columns_float32_avx512);
             }
         const Attend attend = wide ? headlight_attend_float32_avx512 : headlight_attend_float32_avx2;
         const AddNorm add_norm = wide ? headlight_add_norm_float32_avx512 : headlight_add_norm_float32_avx2;
         const Multiply own = wide ? headlight_multiply_float32_avx512 : headlight_multiply_float32_avx2;
+        const Multiply stored = wide ? headlight_stored_multiply_float32_avx512 : headlight_stored_multiply_float32_avx2;
         const int64_t columns = wide ? headlight_columns_float32_avx512 : headlight_columns_float32_avx2;
         refuse(attend);
         try_counting(attend, own, columns);
@@ -648,6 +665,8 @@ int main(int count, char **arguments) {
             try_layers(attend, add_norm, own, columns);
             try_product<float>(own, columns);
             if (!wide) try_product<float, uint16_t>(headlight_multiply_bfloat16_avx2, headlight_columns_bfloat16_avx2);
+            try_product<float>(stored, 0);
+            if (!wide) try_int8_product<float>(INT8(float32_avx2), columns);
             try_embedding(wide ? headlight_embed_float32_avx512 : headlight_embed_float32_avx2);
         }
     }

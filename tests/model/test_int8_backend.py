@@ -1,5 +1,6 @@
 """Models that run in eight bits."""
 
+import re
 from typing import cast
 
 import numpy as np
@@ -19,9 +20,10 @@ from model.contract import (
 )
 from model.errors import Unsupported
 from model.pytorch.backend import TorchBackend
-from model.pytorch.kernels.library import NoKernels
+from model.pytorch.kernels import library
+from model.pytorch.kernels.instructions import EIGHT_BITS, LACKING
 from tests.references.checkpoints import MINILM
-from tests.support.kernel import needs_int8
+from tests.support.kernel import needs_int8, needs_kernels, restrict_to
 
 TEXTS = [
     "A man is playing a guitar.",
@@ -31,12 +33,20 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def models() -> tuple[TorchBackend, TorchBackend]:
-    """The embedded model in eight bits and in float32."""
-    checkpoint = load_checkpoint(resolve(MINILM))
-    rounded = TorchBackend(checkpoint, dtype="int8")
-    return rounded, TorchBackend(load_checkpoint(resolve(MINILM)), dtype="float32")
+SETS = {one.instructions.name: one.instructions for one in EIGHT_BITS if one.precision == "float32"}
+
+
+@pytest.fixture(scope="module", params=["all", *SETS])
+def models(request: pytest.FixtureRequest) -> tuple[TorchBackend, TorchBackend]:
+    """The embedded model in eight bits and in float32: here, and on processors of one set alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        restrict_to(SETS.get(request.param), patch)
+        rounded, exact = (
+            TorchBackend(load_checkpoint(resolve(MINILM)), dtype=dtype) for dtype in ("int8", "float32")
+        )
+    if request.param != "all":
+        assert rounded.info.kernels == request.param
+    return rounded, exact
 
 
 def want(*, observed: bool = True) -> Want:
@@ -94,15 +104,18 @@ def part(output: Output, name: str) -> FloatArray:
     return cast(FloatArray, array)
 
 
-def test_what_cannot_run_in_eight_bits_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without native kernels, and on a processor without the instructions."""
-    checkpoint = load_checkpoint(resolve(MINILM))
+def test_eight_bits_are_refused_without_native_kernels() -> None:
+    """In a sentence that says what to choose instead."""
     with pytest.raises(Unsupported, match=r"it needs the native kernels, which are off; choose float32"):
-        TorchBackend(checkpoint, dtype="int8", native=False)
+        TorchBackend(load_checkpoint(resolve(MINILM)), dtype="int8", native=False)
 
-    def lacking(**_: int) -> None:
-        raise NoKernels("the processor has no AVX512-VNNI")
 
-    monkeypatch.setattr("model.pytorch.precision.find_int8_kernels", lacking)
-    with pytest.raises(Unsupported, match=r"cannot run here: the processor has no AVX512-VNNI; choose"):
-        TorchBackend(checkpoint, dtype="int8")
+@needs_kernels
+def test_eight_bits_are_refused_on_a_processor_that_lacks_instructions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Likewise."""
+    monkeypatch.setattr(library, "_capabilities", lambda _: {"avx2": True, "fma3": True})
+    sentence = f"cannot run here: {LACKING}; choose float32"
+    with pytest.raises(Unsupported, match=re.escape(sentence)):
+        TorchBackend(load_checkpoint(resolve(MINILM)), dtype="int8")

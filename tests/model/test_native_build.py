@@ -69,14 +69,23 @@ def test_only_what_the_processor_can_do_is_chosen(
         (("slow_avx512_bf16",), ("avx512_vnni", torch.bfloat16)),
         (("slow_avx512_bf16", "amx_tile"), ("amx", torch.bfloat16)),
         (("avx512_bf16",), ("avx512_vnni", torch.float32)),
-        (("avx512_vnni",), "the processor has no AVX512-VNNI"),
+        (("avx512_vnni",), ("avx512", torch.float32)),
+        (("avx512_vnni", "slow_avx512_bf16"), ("avx512", torch.float32)),
+        (("avx512_f",), ("avx_vnni", torch.float32)),
+        (("avx512_f", "avx_vnni"), ("avx2", torch.float32)),
+        (("avx512_bw", "slow_avx512_bf16", "avx_vnni"), ("avx2", torch.float32)),
+        *((("avx512_f", part), NEITHER) for part in ("avx2", "fma3", "f16c")),
     ],
 )
 def test_products_of_eight_bits_have_their_surroundings_in_the_faster_precision(
     masked: tuple[str, ...], wanted: str | tuple[str, torch.dtype]
 ) -> None:
-    """Bfloat16 where there are instructions made for it, float32 elsewhere; `masked` turns each over."""
+    """Bfloat16 where there are instructions made for it, float32 elsewhere; `masked` turns each over.
+
+    With VNNI numbers have eight bits, without it seven.
+    """
     able = ("avx2", "fma3", "f16c", *(f"avx512_{part}" for part in ("f", "bw", "vl", "dq", "bf16", "vnni")))
+    able += ("avx_vnni",)
     can = dict.fromkeys((*able, "slow_avx512_bf16", "amx_bf16"), True) | {"amx_tile": False}
     can |= {name: not can[name] for name in masked}
     if isinstance(wanted, str):
@@ -87,7 +96,8 @@ def test_products_of_eight_bits_have_their_surroundings_in_the_faster_precision(
         pytest.skip("Linux grants no AMX tiles here")
     kernels, dtype = find_int8_kernels(can)
     assert (kernels.instructions, dtype) == wanted
-    assert kernels.products.int8
+    assert kernels.products.int8 is not None
+    assert kernels.products.int8.steps == (127 if wanted[0] in {"amx", "avx512_vnni", "avx_vnni"} else 63)
 
 
 @needs_kernels
@@ -193,8 +203,7 @@ def test_instruction_sets_share_no_function() -> None:
     names = [line.split(maxsplit=2)[2] for line in listed.stdout.splitlines()]
     ours = [name for name in names if "headlight::" in name]
     sets = {name.split("headlight::")[1].split("::")[0] for name in ours}
-    compiled = [*(kernels.instructions for kernels in KERNEL_SETS), *EIGHT_BITS.values()]
-    assert sets == {one.name for one in compiled}
+    assert sets == {one.instructions.name for one in (*KERNEL_SETS, *EIGHT_BITS)}
     assert [name for name in names if "std::" in name] == []
 
 
@@ -213,6 +222,29 @@ def test_what_runs_everywhere_has_no_instructions_of_avx512() -> None:
     assert {name for name in ours if "Widened" in name}
     assert wide
     assert wide & ours == set()
+
+
+@needs_kernels
+def test_what_is_compiled_for_avx2_needs_no_more() -> None:
+    """No register that only AVX-512 has, nor its masks."""
+    disassembled = subprocess.run(
+        ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", library.FILE],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    functions = re.split(r"^[0-9a-f]+ <(.*)>:$", disassembled.stdout, flags=re.M)
+    found = dict.fromkeys(("avx2", "avx_vnni", "avx512"), 0)
+    wide = r"%zmm|%[xy]mm(1[6-9]|2\d|3[01])|%k[0-7]"
+    for name, code in zip(functions[1::2], functions[2::2], strict=True):
+        for one in found:
+            if f"headlight::{one}::" in name or name.endswith(f"_{one}"):
+                found[one] += len(re.findall(r"^ +[0-9a-f]+:", code, re.M))
+                assert one == "avx512" or not re.search(wide, code), name
+        if "vpdpbusd" in code:
+            assert "avx2::" not in name
+            assert "{vex}" in code or "_vnni" in name
+    assert min(found.values()) > 1000
 
 
 @needs_kernels
@@ -255,6 +287,7 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     sets = ["avx2", *(["avx512"] if instructions(torch.float32) == "avx512" else [])]
     can = torch.cpu.get_capabilities()
     sets += ["avx512_bf16"] if can.get("avx512_bf16") else []
+    sets += ["avx_vnni"] if can.get("avx_vnni") else []
     sets += ["avx512_vnni"] if can.get("avx512_vnni") else []
     sets += ["avx512_vnni_bf16"] if can.get("avx512_vnni") and can.get("avx512_bf16") else []
     ran = subprocess.run(

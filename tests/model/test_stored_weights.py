@@ -17,6 +17,7 @@ from model.checkpoints.checkpoint import load_checkpoint
 from model.contract import FloatArray, Output
 from model.encoder.parts import Activation
 from model.pytorch.backend import TorchBackend
+from model.pytorch.kernels.instructions import KERNEL_SETS
 from model.pytorch.kernels.library import (
     ACTIVATIONS,
     STORED,
@@ -25,16 +26,25 @@ from model.pytorch.kernels.library import (
 )
 from model.pytorch.kernels.structures import Linear, Product, StoredRows
 from tests.support.families import ENCODERS, SIZES, SMALL, sample, write_small
-from tests.support.kernel import kernels_of, multiply, needs_int8
+from tests.support.kernel import kernels_of, multiply, needs_int8, restrict_to
 from tests.support.product import run, want_all
 
-pytestmark = pytest.mark.usefixtures("avx512")
+SETS = {one.name: one.instructions for one in KERNEL_SETS if one.precision == "float32"}
 
 
-@pytest.fixture(scope="module")
-def avx512() -> None:
-    """Skips on processors without."""
-    kernels_of("float32_avx512")
+@pytest.fixture(params=SETS)
+def instructions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of each set that the processor has, while it has no other."""
+    name: str = request.param
+    restrict_to(SETS[name], monkeypatch)
+    kernels_of(name)
+    return name
+
+
+@pytest.fixture(params=["all", *SETS])
+def _processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This one, and those that have one set alone."""
+    restrict_to(SETS.get(request.param), monkeypatch)
 
 
 def describe(parts: Sequence[Tensor]) -> Any:
@@ -46,6 +56,7 @@ def describe(parts: Sequence[Tensor]) -> Any:
 
 
 def products_of(
+    instructions: str,
     x: Tensor,
     parts: Sequence[Tensor],
     bias: Tensor,
@@ -54,9 +65,8 @@ def products_of(
     gated: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Run the kernel, which leaves numbers behind the result as they are, and one with panels, in float32."""
-    stored, laid_out = kernels_of_stored_weights().products, kernels_of("float32_avx512").products
-    assert stored is not None
-    assert laid_out is not None
+    stored, laid_out = kernels_of_stored_weights(), kernels_of(instructions)
+    assert stored.instructions == laid_out.instructions
     rows, width = describe(parts), len(bias) // 2 if gated else len(bias)
     room, expected = torch.full((len(x) * width + 9,), 7.0), torch.empty(len(x), width)
     linear = Linear(
@@ -69,10 +79,10 @@ def products_of(
         parts=len(parts),
     )
     described = Product(linear=linear, x=x.data_ptr(), output=room.data_ptr(), tokens=len(x))
-    check(stored.multiply(byref(described)))
+    check(stored.products.multiply(byref(described)))
     assert (room[-9:] == 7).all()
     weight = torch.cat([part.float() for part in parts])
-    multiply(laid_out, x, weight, bias, expected, activation, gated=gated)
+    multiply(laid_out.products, x, weight, bias, expected, activation, gated=gated)
     return room[:-9].view(len(x), width), expected
 
 
@@ -92,23 +102,28 @@ def operands(rows: int, inputs: int, counts: Sequence[int]) -> tuple[Tensor, lis
     counts=st.lists(st.integers(1, 70), min_size=1, max_size=4),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_product_has_the_bits_of_one_with_panels(rows: int, inputs: int, counts: Sequence[int]) -> None:
+def test_a_product_has_the_bits_of_one_with_panels(
+    instructions: str, rows: int, inputs: int, counts: Sequence[int]
+) -> None:
     """Whatever the types of the parts, and wherever in a panel one ends and the next begins."""
     x, parts, bias = operands(rows, inputs, counts)
-    found, expected = products_of(x, parts, bias)
+    found, expected = products_of(instructions, x, parts, bias)
     assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("size", [1, 16, 47, 48, 100])
-def test_so_has_one_with_an_activation_or_a_gate(size: int, activation: Activation | None) -> None:
+def test_so_has_one_with_an_activation_or_a_gate(
+    instructions: str, size: int, activation: Activation | None
+) -> None:
     """Gates and values are the halves of all rows, not of a part's."""
     x, parts, bias = operands(9, 20, [size + size // 2, size - size // 2])
     for gated in (False, True):
-        found, expected = products_of(x, parts, bias, activation, gated=gated)
+        found, expected = products_of(instructions, x, parts, bias, activation, gated=gated)
         assert torch.equal(found, expected)
 
 
+@pytest.mark.usefixtures("instructions")
 def test_parts_that_do_not_fit_are_refused() -> None:
     """Too few or too many rows, a part of none, without an address, or of an unknown type; and no parts."""
     x, (weight,), bias = operands(3, 8, [10])
@@ -129,6 +144,7 @@ def observe(folder: Path, dtype: str) -> list[Output]:
 
 
 @needs_int8
+@pytest.mark.usefixtures("_processor")
 @pytest.mark.parametrize("family", sorted(SMALL))
 def test_maps_in_eight_bits_are_those_of_float32(family: str, tmp_path: Path) -> None:
     """Bit by bit, whatever a family's layers are; only vectors of distances stay in bfloat16."""
@@ -147,6 +163,7 @@ def whole(output: Output) -> FloatArray:
 
 
 @needs_int8
+@pytest.mark.usefixtures("_processor")
 def test_a_file_of_smaller_numbers_is_read_as_it_is(tmp_path: Path) -> None:
     """Nothing is widened in memory, and nothing of a checkpoint is copied."""
     write_small(tmp_path, "bert", "Model")
@@ -172,6 +189,7 @@ def test_a_file_of_smaller_numbers_is_read_as_it_is(tmp_path: Path) -> None:
 
 
 @needs_int8
+@pytest.mark.usefixtures("_processor")
 @pytest.mark.parametrize("change", ["new numbers", "another layout", "float64 in the file"])
 def test_weights_that_are_not_as_in_the_file_are_used_as_they_are(change: str, tmp_path: Path) -> None:
     """Trained further, or of a type that the kernels do not read: then the model keeps a copy."""

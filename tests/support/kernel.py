@@ -23,7 +23,7 @@ from model.encoder.parts import Activation
 from model.encoder.positions import rotate
 from model.pytorch.kernels import build as builder
 from model.pytorch.kernels import library
-from model.pytorch.kernels.instructions import KERNEL_SETS
+from model.pytorch.kernels.instructions import KERNEL_SETS, Instructions
 from model.pytorch.kernels.library import (
     ACTIVATIONS,
     Kernels,
@@ -113,6 +113,19 @@ def round_to_bfloat16(encoder: Encoder) -> None:
             for name in names:
                 parameter = getattr(module, name)
                 parameter.data = parameter.data.bfloat16().float()
+
+
+def restrict_to(instructions: Instructions | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choose kernels as on a processor that has these instructions alone; skips on one that lacks them.
+
+    None are all that the processor has.
+    """
+    if instructions is None:
+        return
+    can = torch.cpu.get_capabilities()
+    if not all(map(can.get, instructions.capabilities)):
+        pytest.skip(f"the processor has no {instructions.name}")
+    monkeypatch.setattr(library, "_capabilities", lambda _: dict.fromkeys(instructions.capabilities, True))
 
 
 @cache

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from model.pytorch.kernels.instructions import EIGHT_BITS, KERNEL_SETS, STORED_WEIGHTS, Instructions
+from model.pytorch.kernels.instructions import EIGHT_BITS, KERNEL_SETS, Instructions
 from model.pytorch.kernels.sources import FOLDER, checksum
 
 _COMMON = ("-std=c++20", "-O3", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-Wall", "-Wextra")
@@ -45,11 +45,14 @@ class _Object(NamedTuple):
 
 # The linker keeps the first copy of an inline function of the standard library, so the oldest instruction set
 # goes first: its code runs on every processor. The headers give each set a namespace (vectors/vector.h).
+_SETS = (
+    *reversed(KERNEL_SETS),
+    *reversed(EIGHT_BITS),
+    *(one._replace(source="stored") for one in KERNEL_SETS if one.precision == "float32"),
+)
 _OBJECTS = (
     _Object("layers"),
-    *(_Object(one.source, one.instructions, one.name, one.precision) for one in reversed(KERNEL_SETS)),
-    *(_Object("int8", instructions, name, name) for name, instructions in EIGHT_BITS.items()),
-    _Object("stored", STORED_WEIGHTS),
+    *(_Object(one.source, one.instructions, one.name, one.precision) for one in _SETS),
 )
 
 

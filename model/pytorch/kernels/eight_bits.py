@@ -3,6 +3,8 @@
 A column of x is divided, and the column of W multiplied, by a number that shares the range of both between
 them (SmoothQuant, Xiao et al. 2023, equation 4 with alpha = 1/2): a few large columns of x would otherwise
 leave few steps to the others. The ranges come from a pass over random tokens, so no data are needed.
+
+How many steps there are, and for how many inputs a scale, the kernels say: see linear/int8.h.
 """
 
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ from model.encoder.encoder import Encoder
 from model.encoder.linear import Linear
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
-from model.pytorch.kernels.library import STORED
+from model.pytorch.kernels.library import STORED, Rounding
 
 _SEQUENCES, _LENGTH, _SEED = 12, 40, 0
 _TOGETHER = 2
@@ -32,8 +34,6 @@ _SAMPLED = 64
 _MOST_ERROR = 0.04
 """Of the root mean square of a product's results: one above it is always precise. Those of the embedded model
 are at 0.01 to 0.025."""
-_STEPS = 127
-_LOW_STEPS = 2 * _STEPS
 _MOST_INPUTS = 2**15
 """Of a sum that 32 bits hold: see linear/int8.h."""
 
@@ -55,10 +55,10 @@ class Inputs:
 class RoundedWeights:
     """W (out, in) in eight bits, and what rounding left over in eight more.
 
-    Row o and column i of W are (high − 128 + (low − 128) / 254)[o, i] · scales[o] · smoothing[i]: `high` and
-    `low` uint8 (out, in), `scales` float32 (out,), and `smoothing` float32 (in,), by which inputs are
-    multiplied. `precise` says that products without `low` lose too much; without a product that reads it,
-    `low` is None.
+    With n steps, row o and column i of W, in group g of inputs, are
+    (high − n − 1 + (low − n − 1) / 2n)[o, i] · scales[g, o] · smoothing[i]: `high` and `low` uint8 (out, in),
+    `scales` float32 (groups, out), and `smoothing` float32 (in,), by which inputs are multiplied. `precise`
+    says that products without `low` lose too much; without a product that reads it, `low` is None.
     """
 
     high: Tensor
@@ -126,7 +126,7 @@ def _random_tokens(vocabulary: int, count: int, generator: torch.Generator) -> T
     return tokens[torch.randperm(count, generator=generator)]
 
 
-def round_weights(weight: Tensor, inputs: Inputs) -> RoundedWeights | None:
+def round_weights(weight: Tensor, inputs: Inputs, rounding: Rounding) -> RoundedWeights | None:
     """Round W (out, in) for these inputs; None if the kernels cannot multiply it."""
     columns = weight.shape[1]
     if columns % 4 or columns > _MOST_INPUTS:
@@ -135,20 +135,25 @@ def round_weights(weight: Tensor, inputs: Inputs) -> RoundedWeights | None:
     ratio = exact.abs().amax(0).clamp_min(tiny) / inputs.largest.clamp_min(tiny)
     smoothing = torch.where(inputs.largest > 0, ratio.sqrt(), 1.0).clamp(1e-4, 1e4)
     steps = exact / smoothing
-    scales = (steps.abs().amax(1) / _STEPS).clamp_min(tiny)
-    steps /= scales[:, None]
+    scales = _divide_by_scales(steps, rounding)
     whole = steps.round()
     expected = inputs.rows @ exact.T
-    error = _product(inputs.rows * smoothing, whole * scales[:, None]) - expected
+    error = _product(inputs.rows * smoothing, whole, scales, rounding) - expected
     precise = not bool(error.norm() <= _MOST_ERROR * expected.norm())
     kept = precise or inputs.observed
-    low = _to_unsigned(steps.sub_(whole).mul_(_LOW_STEPS).round_()) if kept else None
-    return RoundedWeights(_to_unsigned(whole), low, scales, smoothing, precise)
+    added = rounding.steps + 1
+    low = steps.sub_(whole).mul_(2 * rounding.steps).round_().add_(added).to(torch.uint8) if kept else None
+    return RoundedWeights(whole.add_(added).to(torch.uint8), low, scales, smoothing, precise)
 
 
-def _to_unsigned(steps: Tensor) -> Tensor:
-    """Add 128 to whole numbers, in place, and return them as uint8."""
-    return steps.add_(_STEPS + 1).to(torch.uint8)
+def _divide_by_scales(x: Tensor, rounding: Rounding) -> Tensor:
+    """Divide the groups of each row of x (rows, in), in place, by scales, and return these (groups, rows)."""
+    tiny, scales = torch.finfo(torch.float32).tiny, []
+    for group in torch.split(x, rounding.group, 1):
+        scale = (group.abs().amax(1) / rounding.steps).clamp_min(tiny)
+        group.div_(scale[:, None])
+        scales.append(scale)
+    return torch.stack(scales)
 
 
 def are_rows_of(weight: Tensor, parts: Sequence[Tensor]) -> bool:
@@ -171,7 +176,14 @@ def free_buffers() -> None:
         library.mkl_serv_free_buffers()
 
 
-def _product(x: Tensor, weight: Tensor) -> Tensor:
-    """Multiply x (S, in), rounded row by row, by the transpose of a weight (out, in)."""
-    steps = x.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / _STEPS
-    return (x / steps).round() * steps @ weight.T
+def _product(x: Tensor, whole: Tensor, scales: Tensor, rounding: Rounding) -> Tensor:
+    """Multiply x (S, in), which is rounded in place, by the transpose of whole numbers (out, in).
+
+    The `scales` of these are (groups, out).
+    """
+    factors = _divide_by_scales(x, rounding)
+    groups = (torch.split(part, rounding.group, 1) for part in (x.round_(), whole))
+    product = torch.zeros(len(x), len(whole))
+    for rows, weight, by, scale in zip(*groups, factors, scales, strict=True):
+        product += (rows * by[:, None]) @ (weight * scale[:, None]).T
+    return product

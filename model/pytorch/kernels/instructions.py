@@ -22,6 +22,7 @@ class Instructions(NamedTuple):
 
 
 AVX2 = Instructions("avx2", ("-mavx2", "-mfma", "-mf16c"), ("avx2", "fma3", "f16c"), vectors="avx2")
+AVX_VNNI = AVX2.with_("avx_vnni", ("-mavxvnni",), ("avx_vnni",))
 AVX512 = Instructions(
     "avx512",
     ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c"),
@@ -76,11 +77,14 @@ KERNEL_SETS = (
 )
 """All of them, the fastest first."""
 
-EIGHT_BITS = {"bfloat16": AVX512_VNNI_BF16, "float32": AVX512_VNNI}
-"""The instructions of products of eight-bit integers, by the precision of what they read and write."""
-
-STORED_WEIGHTS = AVX512
-"""The instructions of products with weights as a file holds them."""
+EIGHT_BITS = (
+    KernelSet("bfloat16", AVX512_VNNI_BF16, source="int8", multiplies_pairs=True),
+    KernelSet("float32", AVX512_VNNI, source="int8"),
+    KernelSet("float32", AVX512, source="int8"),
+    KernelSet("float32", AVX_VNNI, source="int8"),
+    KernelSet("float32", AVX2, source="int8"),
+)
+"""Products of eight-bit integers, by the precision of what they read and write, the fastest first."""
 
 LACKING = "the processor has neither AVX-512 nor AVX2 with FMA and F16C"
 """Why there are no kernels."""

@@ -16,7 +16,7 @@ import torch
 from model.encoder.config import EncoderConfig
 from model.encoder.parts import Activation
 from model.errors import Stopped
-from model.pytorch.kernels.instructions import AVX512_VNNI, KERNEL_SETS, LACKING, STORED_WEIGHTS, KernelSet
+from model.pytorch.kernels.instructions import EIGHT_BITS, KERNEL_SETS, LACKING, KernelSet
 from model.pytorch.kernels.sources import checksum
 
 FILE = Path(__file__).parent / "libheadlight.so"
@@ -37,13 +37,20 @@ class NoKernels(Exception):
     """No native kernels can run this model; the message says why, as a clause without a full stop."""
 
 
+class Rounding(NamedTuple):
+    """How numbers are rounded: to whole ones from -`steps` to `steps`, a scale for each `group` of inputs."""
+
+    steps: int
+    group: int
+
+
 class Products(NamedTuple):
     """Products, whose weights lie in panels of some columns each."""
 
     multiply: Any
     columns: int
-    int8: bool = False
-    """Whether they also multiply weights of eight bits."""
+    int8: Rounding | None = None
+    """How weights of eight bits are rounded, if they also multiply those."""
     widens: bool = False
     """Whether they multiply weights in bfloat16, but read and write float32."""
 
@@ -84,7 +91,9 @@ class Kernels(NamedTuple):
             find("route"),
             find("collect"),
             find("embed"),
-            Products(find("multiply", kernels), _columns(library, kernels), widens=kernels.widens),
+            Products(
+                find("multiply", kernels), _constant(library, "columns", kernels), widens=kernels.widens
+            ),
             kernels.head_step,
             kernels.multiplies_pairs,
             kernels.tiled,
@@ -166,27 +175,34 @@ def find_int8_kernels(
     """
     library = _library()
     can = _capabilities(library) if capabilities is None else capabilities
-    if not all(map(can.get, AVX512_VNNI.capabilities)):
-        raise NoKernels("the processor has no AVX512-VNNI")
-    found, dtype = _find(torch.bfloat16, can), torch.bfloat16
-    kernels = next((one for one in found if head_size % one.head_step == 0), found[-1])
-    if not kernels.multiplies_pairs:
-        kernels, dtype = _find(torch.float32, can)[0], torch.float32
-    multiply = getattr(library, f"headlight_multiply_int8_{_name(dtype)}")
+    for products in EIGHT_BITS:
+        if not products.suits(can):
+            continue
+        dtype: torch.dtype = getattr(torch, products.precision)
+        kernels = next(one for one in _find(dtype, can) if not (one.tiled and head_size % one.head_step))
+        if kernels.multiplies_pairs == products.multiplies_pairs:
+            break
+    else:
+        raise NoKernels(LACKING)
+    multiply = getattr(library, f"headlight_int8_multiply_{products.name}")
+    rounding = Rounding(*(_constant(library, f"int8_{name}", products) for name in Rounding._fields))
     return Kernels.of(library, kernels)._replace(
-        instructions=(kernels.instructions if kernels.tiled else AVX512_VNNI).name,
-        products=Products(multiply, _columns(library, kernels.steps or kernels), int8=True),
+        instructions=(kernels if kernels.tiled else products).instructions.name.removesuffix("_bf16"),
+        products=Products(multiply, _constant(library, "columns", kernels.steps or kernels), rounding),
     ), dtype
 
 
-def kernels_of_stored_weights() -> Kernels:
-    """Return kernels in float32 whose products read weights as a file holds them; they need AVX-512.
+def kernels_of_stored_weights(capabilities: Mapping[str, bool] | None = None) -> Kernels:
+    """Return the kernels in float32 with products that read weights as a file holds them.
 
-    Their results have the same bits as those of the kernels for float32.
+    Their results have the same bits. `capabilities` are as for `find_kernels`, which also raises NoKernels.
     """
     library = _library()
-    kernels = Kernels.of(library, KernelSet("float32", STORED_WEIGHTS))
-    return kernels._replace(products=Products(library.headlight_multiply_stored, kernels.products.columns))
+    kernels = _find(torch.float32, capabilities)[0]
+    multiply = getattr(library, f"headlight_stored_multiply_{kernels.name}")
+    return Kernels.of(library, kernels)._replace(
+        products=Products(multiply, _constant(library, "columns", kernels))
+    )
 
 
 def end_threads() -> None:
@@ -208,9 +224,9 @@ def _find(dtype: torch.dtype, capabilities: Mapping[str, bool] | None) -> list[K
     return found
 
 
-def _columns(library: ctypes.CDLL, kernels: KernelSet) -> int:
-    """The columns of a panel."""
-    return ctypes.c_int64.in_dll(library, f"headlight_columns_{kernels.name}").value
+def _constant(library: ctypes.CDLL, name: str, kernels: KernelSet) -> int:
+    """A number with which kernels were compiled, such as the `columns` of a panel."""
+    return ctypes.c_int64.in_dll(library, f"headlight_{name}_{kernels.name}").value
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -355,8 +355,10 @@ class NativeStack:
         columns and multiplies them by the others.
         """
         outputs, inputs = weight.shape
-        rounded = None if inputs_seen is None else round_weights(weight, inputs_seen)
-        widened = self._products.widens
+        rounding, widened = self._products.int8, self._products.widens
+        rounded = None
+        if inputs_seen is not None and rounding is not None:
+            rounded = round_weights(weight, inputs_seen, rounding)
         laid_out = partial(lay_out, columns=self._products.columns, gated=gated, widened=widened)
         dtype = torch.bfloat16 if widened else self._dtype
         panels = laid_out(weight, dtype=dtype) if rounded is None else laid_out(rounded.high)

@@ -141,10 +141,11 @@ struct Linear {
     const float *bias;   // (out,)
     int64_t inputs, outputs;
     int32_t activation;
-    // Of weights in eight bits, else null: (out,), by which sums are multiplied, and (in,), by which x is. Each number in
-    // `panels` is then unsigned, 128 more than the weight: (panels, in / 4, columns, 4).
+    // Of weights in eight bits, else null: (groups, out), by which the sums of each group of inputs are multiplied, and
+    // (in,), by which x is. With n steps on either side of 0, each number in `panels` is then unsigned, n + 1 more than the
+    // weight: (panels, in / 4, columns, 4).
     const float *scales, *smoothing;
-    const void *low_panels;  // like `panels`, for precise products: what rounding left over, in 254ths; null: none
+    const void *low_panels;  // like `panels`, for precise products: what rounding left over, in parts of 2n; null: none
     int32_t precise;         // 1: its products are precise
     int32_t gated;           // 1: with a gate
     const StoredRows *stored;  // (parts,): all rows of W, for products that read them instead of `panels`; null: none
@@ -240,14 +241,18 @@ enum Outcome { DONE = 0, NO_MEMORY = -1, BAD_ARGUMENT = -2, STOPPED = -3 };
     HEADLIGHT_EXPORTED int headlight_collect_##kernels(const Collection *);    \
     HEADLIGHT_EXPORTED int headlight_embed_##kernels(const Embedding *);       \
     HEADLIGHT_EXPORTED extern const int64_t headlight_columns_##kernels; /* of a panel */
-// Products with weights of eight bits, with AVX512-VNNI; with weights that have no scales, those in the precision.
-HEADLIGHT_EXPORTED int headlight_multiply_int8_float32(const Product *);
-HEADLIGHT_EXPORTED int headlight_multiply_int8_bfloat16(const Product *);
+// Products with weights of eight bits, by precision and instructions: those of EIGHT_BITS in instructions.py. With weights
+// that have no scales, they are products in the precision.
+#define HEADLIGHT_INT8(kernels)                                                                          \
+    HEADLIGHT_EXPORTED int headlight_int8_multiply_##kernels(const Product *);                           \
+    HEADLIGHT_EXPORTED extern const int64_t headlight_int8_steps_##kernels;   /* on either side of 0 */  \
+    HEADLIGHT_EXPORTED extern const int64_t headlight_int8_group_##kernels;   /* of inputs with a scale */
 // Products in float32 with weights in bfloat16, with AVX2.
 HEADLIGHT_EXPORTED int headlight_multiply_bfloat16_avx2(const Product *);
 HEADLIGHT_EXPORTED extern const int64_t headlight_columns_bfloat16_avx2;
-// Products in float32 with weights as a file holds them, with AVX-512.
-HEADLIGHT_EXPORTED int headlight_multiply_stored(const Product *);
+// Products in float32 with weights as a file holds them.
+HEADLIGHT_EXPORTED int headlight_stored_multiply_float32_avx2(const Product *);
+HEADLIGHT_EXPORTED int headlight_stored_multiply_float32_avx512(const Product *);
 // With AMX, after `headlight_enable_amx` has returned 1.
 HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);
 HEADLIGHT_EXPORTED int headlight_multiply_bfloat16_amx(const Product *);

@@ -81,10 +81,7 @@ struct Bfloat16 {
     static constexpr int PER_WORD = 2;
     static constexpr int64_t SUMMED = 64;
     static constexpr bool PREFETCHES = false;
-    static __m512 load(const uint16_t *from, __mmask16 lanes) {
-        const __m256i halves = _mm256_maskz_loadu_epi16(lanes, from);
-        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-    }
+    static __m512 load(const uint16_t *from, __mmask16 lanes) { return load_some_bfloat16(from, lanes); }
     static void store(uint16_t *to, __m512 x, __mmask16 lanes = 0xffff) {
         _mm256_mask_storeu_epi16(to, lanes, rounded(x));
     }

@@ -9,6 +9,9 @@
 //
 // VPDPBUSD multiplies four unsigned numbers by four signed ones, so weights are stored with 128 added, and 128 times the sum
 // of a row is taken off first.
+//
+// VPMADDUBSW, where there is no VNNI, sums two such products in sixteen bits. With 63 in the place of 127 two of its sums fit
+// there, and every 64 inputs have scales of their own: together they are as near to float32 as eight bits with one scale.
 #pragma once
 
 #include <algorithm>
@@ -18,133 +21,177 @@
 
 namespace HEADLIGHT_NAMESPACE {
 
-// Not __m512i: of that type, GCC 12 keeps the sums of a product in memory, at half the speed.
-using Integers = __v16si;
-
 constexpr int BYTES_PER_WORD = 4;
 constexpr int64_t ROUNDED_BYTES = 96 << 10;  // of rows that are multiplied by all panels in turn: they stay in the cache
 constexpr int64_t MOST_INPUTS = 1 << 15;     // twice 255 · 127 times as many are less than 2³¹
 
-// Some rows of x as integers, and what is left over of them: row i is dense from i · `inputs` on.
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+constexpr int STEPS = 127;              // numbers are rounded to −STEPS to STEPS
+constexpr int64_t GROUP = MOST_INPUTS;  // inputs with a scale of their own
+constexpr int TOGETHER = 1;             // words of a row that are multiplied at once
+constexpr int INTEGER_ROWS = BLOCK_ROWS;   // of a block
+#else
+constexpr int STEPS = 63;  // four products are at most 4 · 127 · 63 < 2¹⁵
+constexpr int64_t GROUP = 64;
+constexpr int TOGETHER = 2;
+constexpr int INTEGER_ROWS = LANES == 8 ? 4 : BLOCK_ROWS;  // with AVX2 the two words of the weights take four of 16 registers
+#endif
+
+constexpr int ADDED = STEPS + 1;      // to weights
+constexpr int LOW_STEPS = 2 * STEPS;  // in one step
+
+inline int64_t groups_of(int64_t inputs) { return GROUP < MOST_INPUTS ? (inputs + GROUP - 1) / GROUP : 1; }
+
+// Some rows of x as integers, and what is left over of them: row i is dense from i · `inputs` on, and its groups from
+// i · groups_of(inputs) on.
 struct Rounded {
     float *scales;
-    int32_t *starts, *low_starts;  // of sums of products: less 128 times the sum of the row
+    int32_t *starts, *low_starts;  // of sums of products: less ADDED times the sum of the group
     int8_t *rows, *low_rows;
 
-    static size_t bytes(int64_t count, int64_t inputs, bool precise) { return count * ((precise ? 2 : 1) * inputs + 12) + 256; }
+    static size_t bytes(int64_t count, int64_t inputs, bool precise) {
+        return count * ((precise ? 2 : 1) * inputs + 12 * groups_of(inputs)) + 256;
+    }
     Rounded(char *memory, int64_t count, int64_t inputs)
         : scales((float *)memory),
-          starts((int32_t *)memory + count),
-          low_starts(starts + count),
-          rows((int8_t *)memory + rounded_up(count * 12, 64)),
+          starts((int32_t *)memory + count * groups_of(inputs)),
+          low_starts(starts + count * groups_of(inputs)),
+          rows((int8_t *)memory + rounded_up(count * groups_of(inputs) * 12, 64)),
           low_rows(rows + rounded_up(count * inputs, 64)) {}
 };
 
-// Sixteen numbers of a row, smoothed.
+// A vector of numbers of a row, smoothed.
 template <class P>
 Floats smoothed(const typename P::Element *x, const float *smoothing, int64_t j, int64_t size) {
     const Mask lanes = lanes_below(j, size);
     return mul(P::load(x + j, lanes), load_some(smoothing + j, lanes));
 }
 
-// Bytes of four vectors of integers from −127 to 127, in order.
-inline __m512i packed(const __m512i whole[4]) {
-    const __m512i halves = _mm512_packs_epi32(whole[0], whole[1]), others = _mm512_packs_epi32(whole[2], whole[3]);
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(halves, others));
+// Store up to four vectors of integers of a row, and add them to a sum.
+inline void store_integers(int8_t *to, const Words whole[4], int64_t count, Integers &sum) {
+    const Words ones[1] = {broadcast_word(0x01010101)}, bytes[1] = {bytes_of(whole)};
+    store_some_words(to, bytes[0], lanes_below(0, count / BYTES_PER_WORD));
+    sum = multiply_bytes(sum, ones, bytes);
 }
 
-// Store up to 64 integers of a row, and add them to a sum.
-inline void store_integers(int8_t *to, const __m512i whole[4], int64_t count, Integers &sum) {
-    const __m512i bytes = packed(whole);
-    _mm512_mask_storeu_epi8(to, count >= 64 ? ~0ull : (1ull << count) - 1, bytes);
-    sum = (Integers)_mm512_dpbusd_epi32((__m512i)sum, _mm512_set1_epi8(1), bytes);
-}
-
-// Round a row of x. A NaN or an infinity makes its scale one, and with it the row of the result.
-template <class P, bool PRECISE>
-void round_row(const typename P::Element *x, const float *smoothing, int64_t size, const Rounded &to, int64_t row) {
-    __m512i largest = zero_words();  // bits of floats without a sign order as integers, and a NaN is the largest
-    for (int64_t j = 0; j < size; j += LANES)
-        largest = _mm512_max_epu32(largest, _mm512_castps_si512(abs(smoothed<P>(x, smoothing, j, size))));
-    const uint32_t bits = _mm512_reduce_max_epu32(largest);
+// Round a group of `count` inputs of a row of x, of which `numbers` returns the vector at one of them, smoothed. A NaN or an
+// infinity makes its scale one, and with it the row of the result.
+template <bool PRECISE, class Numbers>
+inline void round_group(int64_t count, Numbers numbers, const Rounded &to, int64_t group, int64_t place) {
+    Words largest = zero_words();  // bits of floats without a sign order as integers, and a NaN is the largest
+    for (int64_t i = 0; i < count; i += LANES) largest = max_words(largest, as_words(abs(numbers(i))));
+    const int32_t bits = max_of_words(largest);
     float most;
     std::memcpy(&most, &bits, sizeof most);
-    to.scales[row] = most / 127;
-    const Floats by = broadcast(most > 0 ? 127 / most : 0);
+    to.scales[group] = most / STEPS;
+    const Floats by = broadcast(most > 0 ? STEPS / most : 0);
     Integers sum = {}, low_sum = {};
-    for (int64_t j = 0; j < size; j += 4 * LANES) {
-        __m512i whole[4], low[4];
+    for (int64_t i = 0; i < count; i += 4 * LANES) {
+        Words whole[4], low[4];
         for (int v = 0; v < 4; v++) {
-            const Floats value = mul(smoothed<P>(x, smoothing, j + v * LANES, size), by);
+            const Floats value = mul(numbers(i + v * LANES), by);
             whole[v] = words_of(value);
-            if (PRECISE) low[v] = words_of(mul(sub(value, _mm512_cvtepi32_ps(whole[v])), broadcast(254)));
+            if (PRECISE) low[v] = words_of(mul(sub(value, floats_of(whole[v])), broadcast(LOW_STEPS)));
         }
-        store_integers(to.rows + row * size + j, whole, size - j, sum);
-        if (PRECISE) store_integers(to.low_rows + row * size + j, low, size - j, low_sum);
+        store_integers(to.rows + place + i, whole, count - i, sum);
+        if (PRECISE) store_integers(to.low_rows + place + i, low, count - i, low_sum);
     }
-    to.starts[row] = -128 * _mm512_reduce_add_epi32((__m512i)sum);
-    if (PRECISE) to.low_starts[row] = -128 * _mm512_reduce_add_epi32((__m512i)low_sum);
+    to.starts[group] = -ADDED * sum_of_words((Words)sum);
+    if (PRECISE) to.low_starts[group] = -ADDED * sum_of_words((Words)low_sum);
 }
 
-// Multiply R rounded rows, `words` apart, by one panel, into (R, PANEL_COLUMNS); a sum begins at `starts`.
-template <int R>
-void multiply_integers(const uint32_t *rows, const int32_t *starts, int64_t words, const uint32_t *panel, int32_t *out) {
-    Integers acc[R][BLOCK_VECTORS];
-    for (int r = 0; r < R; r++)
-        for (int v = 0; v < BLOCK_VECTORS; v++) acc[r][v] = (Integers)_mm512_set1_epi32(starts[r]);
-    for (int64_t w = 0; w < words; w++) {
+// Round a row of x.
+template <class P, bool PRECISE>
+void round_row(const typename P::Element *x, const float *smoothing, int64_t size, const Rounded &to, int64_t row) {
+    int64_t j = 0, group = row * groups_of(size);
+    if constexpr (GROUP <= 8 * LANES)  // a whole one stays in registers
+        for (; j + GROUP <= size; j += GROUP, group++) {
+            Floats held[GROUP / LANES];
+            for (int v = 0; v < GROUP / LANES; v++)
+                held[v] = mul(P::load(x + j + v * LANES, ALL_LANES), load_some(smoothing + j + v * LANES, ALL_LANES));
+            round_group<PRECISE>(GROUP, [&held](int64_t i) { return held[i / LANES]; }, to, group, row * size + j);
+        }
+    if (j < size)
+        round_group<PRECISE>(size - j, [=](int64_t i) { return smoothed<P>(x, smoothing, j + i, size); }, to, group, row * size + j);
+}
+
+// A panel of weights, and what is left over of them, null unless a product is precise.
+struct Panel {
+    const uint32_t *weights, *low_weights;
+    const float *bias, *scales;  // of its columns; those of the next group are `outputs` further
+    int64_t columns, outputs;    // the columns that are there, and all of the product
+};
+
+// Add the products of some words of R rows, `words` apart, with those of a panel, and fetch those of the next one.
+template <int R, int COUNT>
+inline void add_products(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, int64_t words, const uint32_t *panel) {
+    Words b[BLOCK_VECTORS][COUNT];
+    for (int w = 0; w < COUNT; w++) {
         fetch(panel + (w + words) * PANEL_COLUMNS);
-        __m512i b[BLOCK_VECTORS];
-        for (int v = 0; v < BLOCK_VECTORS; v++) b[v] = load_aligned_words(panel + w * PANEL_COLUMNS + v * LANES);
-        for (int r = 0; r < R; r++) {
-            const __m512i a = broadcast_word(rows[r * words + w]);
-            for (int v = 0; v < BLOCK_VECTORS; v++) acc[r][v] = (Integers)_mm512_dpbusd_epi32((__m512i)acc[r][v], b[v], a);
+        for (int v = 0; v < BLOCK_VECTORS; v++) b[v][w] = load_aligned_words(panel + w * PANEL_COLUMNS + v * LANES);
+    }
+    for (int r = 0; r < R; r++) {
+        Words a[COUNT];
+        for (int w = 0; w < COUNT; w++) a[w] = broadcast_word(rows[r * words + w]);
+        for (int v = 0; v < BLOCK_VECTORS; v++) sums[r][v] = multiply_bytes(sums[r][v], b[v], a);
+    }
+}
+
+// The same for all words of group g.
+template <int R>
+inline void add_group(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, int64_t words, const uint32_t *panel, int64_t g) {
+    int64_t w = g * (GROUP / BYTES_PER_WORD);
+    const int64_t stop = std::min(words, w + GROUP / BYTES_PER_WORD);
+    for (; w + TOGETHER <= stop; w += TOGETHER) add_products<R, TOGETHER>(sums, rows + w, words, panel + w * PANEL_COLUMNS);
+    if (TOGETHER > 1 && w < stop) add_products<R, 1>(sums, rows + w, words, panel + w * PANEL_COLUMNS);
+}
+
+// Multiply R rounded rows, from `row` on, by a panel, into (R, PANEL_COLUMNS), with their bias. `x` and `panel` are copies, which
+// stay in registers: stores of vectors may change what is referred to.
+template <bool PRECISE, int R>
+void multiply_integers(const Rounded x, int64_t row, int64_t inputs, const Panel panel, float *out) {
+    const int64_t words = inputs / BYTES_PER_WORD, groups = groups_of(inputs);
+    const auto *rows = (const uint32_t *)(x.rows + row * inputs), *low_rows = (const uint32_t *)(x.low_rows + row * inputs);
+    for (int64_t g = 0; g < groups; g++) {
+        const int64_t first = row * groups + g;  // the group of the first row
+        Integers sums[R][BLOCK_VECTORS], low[R][BLOCK_VECTORS];
+        for (int r = 0; r < R; r++)
+            for (int v = 0; v < BLOCK_VECTORS; v++) sums[r][v] = (Integers)broadcast_word(x.starts[first + r * groups]);
+        add_group(sums, rows, words, panel.weights, g);
+        if constexpr (PRECISE) {
+            for (int r = 0; r < R; r++)
+                for (int v = 0; v < BLOCK_VECTORS; v++)
+                    low[r][v] = (Integers)broadcast_word(x.starts[first + r * groups] + x.low_starts[first + r * groups]);
+            add_group(low, rows, words, panel.low_weights, g);
+            add_group(low, low_rows, words, panel.weights, g);
+        }
+        for (int v = 0; v < BLOCK_VECTORS; v++) {
+            const Mask lanes = lanes_below(v * LANES, panel.columns);
+            const Floats scale = load_some(panel.scales + g * panel.outputs + v * LANES, lanes);
+            const Floats bias = load_some(panel.bias + v * LANES, lanes);
+            for (int r = 0; r < R; r++) {
+                Floats sum = floats_of((Words)sums[r][v]);
+                if constexpr (PRECISE) sum = fmadd(floats_of((Words)low[r][v]), broadcast(1.0f / LOW_STEPS), sum);
+                float *place = out + r * PANEL_COLUMNS + v * LANES;
+                const Floats before = g ? load_aligned(place) : bias;
+                store_aligned(place, fmadd(sum, mul(scale, broadcast(x.scales[first + r * groups])), before));
+            }
         }
     }
-    for (int r = 0; r < R; r++)
-        for (int v = 0; v < BLOCK_VECTORS; v++) store_aligned_words(out + r * PANEL_COLUMNS + v * LANES, (__m512i)acc[r][v]);
 }
 
-inline void multiply_integers(int rows, const uint32_t *left, const int32_t *starts, int64_t words, const uint32_t *panel,
-                              int32_t *out) {
-    switch (rows) {
-        case 1: return multiply_integers<1>(left, starts, words, panel, out);
-        case 2: return multiply_integers<2>(left, starts, words, panel, out);
-        case 3: return multiply_integers<3>(left, starts, words, panel, out);
-        case 4: return multiply_integers<4>(left, starts, words, panel, out);
-        case 5: return multiply_integers<5>(left, starts, words, panel, out);
-        case 6: return multiply_integers<6>(left, starts, words, panel, out);
-        case 7: return multiply_integers<7>(left, starts, words, panel, out);
-        default: return multiply_integers<8>(left, starts, words, panel, out);
-    }
-}
-
-constexpr int64_t BLOCK_SUMS = BLOCK_ROWS * PANEL_COLUMNS;
-
-// Multiply some rounded rows, from `row` on, by one panel.
 template <bool PRECISE>
-void sum_integers(const Product &all, const Rounded &x, int64_t row, int count, int64_t panel, int32_t *sums) {
-    const int64_t words = all.linear.inputs / BYTES_PER_WORD, place = panel * words * PANEL_COLUMNS;
-    const auto *weights = (const uint32_t *)all.linear.panels + place;
-    const auto *rows = (const uint32_t *)(x.rows + row * all.linear.inputs);
-    multiply_integers(count, rows, x.starts + row, words, weights, sums);
-    if constexpr (PRECISE) {
-        const auto *low_rows = (const uint32_t *)(x.low_rows + row * all.linear.inputs);
-        multiply_integers(count, rows, x.starts + row, words, (const uint32_t *)all.linear.low_panels + place, sums + BLOCK_SUMS);
-        multiply_integers(count, low_rows, x.low_starts + row, words, weights, sums + 2 * BLOCK_SUMS);
+inline void multiply_integers(int rows, const Rounded &x, int64_t row, int64_t inputs, const Panel &panel, float *out) {
+    switch (std::min(rows, INTEGER_ROWS)) {
+        case 1: return multiply_integers<PRECISE, 1>(x, row, inputs, panel, out);
+        case 2: return multiply_integers<PRECISE, 2>(x, row, inputs, panel, out);
+        case 3: return multiply_integers<PRECISE, 3>(x, row, inputs, panel, out);
+        case 4: return multiply_integers<PRECISE, 4>(x, row, inputs, panel, out);
+        case 5: return multiply_integers<PRECISE, std::min(5, INTEGER_ROWS)>(x, row, inputs, panel, out);
+        case 6: return multiply_integers<PRECISE, std::min(6, INTEGER_ROWS)>(x, row, inputs, panel, out);
+        case 7: return multiply_integers<PRECISE, std::min(7, INTEGER_ROWS)>(x, row, inputs, panel, out);
+        default: return multiply_integers<PRECISE, INTEGER_ROWS>(x, row, inputs, panel, out);
     }
-}
-
-// What the sums of integers of some columns stand for.
-template <bool PRECISE>
-Floats scaled(const int32_t *at, Floats by, Floats bias) {
-    Floats sum = _mm512_cvtepi32_ps(load_aligned_words(at));
-    if constexpr (PRECISE) {
-        const __m512i low = add_words(load_aligned_words(at + BLOCK_SUMS), load_aligned_words(at + 2 * BLOCK_SUMS));
-        sum = fmadd(_mm512_cvtepi32_ps(low), broadcast(1.0f / 254), sum);
-    }
-    return fmadd(sum, by, bias);
 }
 
 // Multiply some rounded rows, from `row` on, by one panel, or by one of gates and that of their values, and write them from
@@ -152,24 +199,24 @@ Floats scaled(const int32_t *at, Floats by, Floats bias) {
 template <class P, class A, bool PRECISE>
 void multiply_rounded(const Product &all, const Rounded &x, int64_t row, int count, int64_t panel,
                       typename P::Element *output) {
-    constexpr int64_t SUMS = (PRECISE ? 3 : 1) * BLOCK_SUMS;
-    alignas(64) int32_t sums[2 * SUMS];
-    const int64_t size = width(all), parts = all.linear.gated ? 2 : 1;
-    for (int64_t part = 0; part < parts; part++)
-        sum_integers<PRECISE>(all, x, row, count, panel * parts + part, sums + part * SUMS);
+    constexpr int64_t BLOCK = INTEGER_ROWS * PANEL_COLUMNS;
+    alignas(64) float results[2 * BLOCK];
+    const Linear &linear = all.linear;
+    const int64_t size = width(all), parts = linear.gated ? 2 : 1, first = panel * PANEL_COLUMNS;
+    for (int64_t part = 0; part < parts; part++) {
+        const int64_t place = (panel * parts + part) * PANEL_COLUMNS * (linear.inputs / BYTES_PER_WORD);
+        const int64_t column = part * size + first;
+        const Panel weights{(const uint32_t *)linear.panels + place, PRECISE ? (const uint32_t *)linear.low_panels + place : nullptr,
+                            linear.bias + column, linear.scales + column, size - first, linear.outputs};
+        multiply_integers<PRECISE>(count, x, row, linear.inputs, weights, results + part * BLOCK);
+    }
     for (int64_t v = 0; v < PANEL_COLUMNS; v += LANES) {
-        const int64_t column = panel * PANEL_COLUMNS + v;
-        const Mask lanes = lanes_below(column, size);
-        const Floats bias = load_some(all.linear.bias + column, lanes), scale = load_some(all.linear.scales + column, lanes);
+        const Mask lanes = lanes_below(first + v, size);
         for (int r = 0; r < count; r++) {
-            const int32_t *at = sums + r * PANEL_COLUMNS + v;
-            const Floats of_row = broadcast(x.scales[row + r]);
-            Floats result = A::apply(scaled<PRECISE>(at, mul(scale, of_row), bias));
-            if (all.linear.gated) {
-                const Floats by = mul(load_some(all.linear.scales + size + column, lanes), of_row);
-                result = mul(result, scaled<PRECISE>(at + SUMS, by, load_some(all.linear.bias + size + column, lanes)));
-            }
-            P::store(output + r * size + column, result, lanes);
+            const float *at = results + r * PANEL_COLUMNS + v;
+            Floats result = A::apply(load_aligned(at));
+            if (linear.gated) result = mul(result, load_aligned(at + BLOCK));
+            P::store(output + r * size + first + v, result, lanes);
         }
     }
 }
@@ -177,13 +224,12 @@ void multiply_rounded(const Product &all, const Rounded &x, int64_t row, int cou
 // All rows and panels: each thread rounds the rows that it multiplies.
 template <class P, class A, bool PRECISE>
 int multiply_all_rounded(const Product &all) {
-    static_assert(BLOCK_ROWS == 8);
-    const int64_t panels = (width(all) + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
-    const int64_t most = std::max<int64_t>(BLOCK_ROWS, ROUNDED_BYTES / ((PRECISE ? 2 : 1) * all.linear.inputs));
+    const int64_t inputs = all.linear.inputs, panels = (width(all) + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
+    const int64_t most = std::max<int64_t>(INTEGER_ROWS, ROUNDED_BYTES / ((PRECISE ? 2 : 1) * inputs));
     const int64_t chunks = (all.tokens + most - 1) / most;
-    return on_every_thread([&all, panels, chunks] {
+    return on_every_thread([&all, inputs, panels, chunks] {
         const int64_t rows = chunks ? (all.tokens + chunks - 1) / chunks : 0;
-        char *memory = reserve_scratch(Rounded::bytes(rows, all.linear.inputs, PRECISE));
+        char *memory = reserve_scratch(Rounded::bytes(rows, inputs, PRECISE));
         int64_t held = -1;  // the chunk whose rows are rounded
         Work work(all.steps);
 #pragma omp for schedule(static) nowait
@@ -191,20 +237,20 @@ int multiply_all_rounded(const Product &all) {
             if (!memory) continue;
             const int64_t chunk = task / panels, panel = task % panels;
             const int64_t start = all.tokens * chunk / chunks, count = all.tokens * (chunk + 1) / chunks - start;
-            const Rounded x(memory, rows, all.linear.inputs);
+            const Rounded x(memory, rows, inputs);
             if (chunk != held) {
-                const auto *from = (const typename P::Element *)all.x + start * all.linear.inputs;
+                const auto *from = (const typename P::Element *)all.x + start * inputs;
                 for (int64_t row = 0; row < count; row++)
-                    round_row<P, PRECISE>(from + row * all.linear.inputs, all.linear.smoothing, all.linear.inputs, x, row);
+                    round_row<P, PRECISE>(from + row * inputs, all.linear.smoothing, inputs, x, row);
                 held = chunk;
             }
-            const int64_t blocks = (count + BLOCK_ROWS - 1) / BLOCK_ROWS;
+            const int64_t blocks = (count + INTEGER_ROWS - 1) / INTEGER_ROWS;
             for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
                 const int64_t row = count * b / blocks, next = count * (b + 1) / blocks;
                 auto *output = (typename P::Element *)all.output + (start + row) * width(all);
                 multiply_rounded<P, A, PRECISE>(all, x, row, (int)(next - row), panel, output);
             }
-            work.add(count * PANEL_COLUMNS * all.linear.inputs);
+            work.add(count * PANEL_COLUMNS * inputs);
         }
         return memory ? DONE : NO_MEMORY;
     });

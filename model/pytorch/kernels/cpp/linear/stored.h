@@ -18,12 +18,11 @@ struct StoredRow {
 
     int64_t size() const { return type == FLOAT32 ? 4 : 2; }  // of a number in bytes
 
-    // Sixteen numbers, from i on, as words of float32.
+    // A vector of numbers, from i on, as words of float32.
     Words load(int64_t i, Mask lanes) const {
         if (type == FLOAT32) return load_some_words(numbers + i * 4, lanes);
-        const __m256i halves = _mm256_maskz_loadu_epi16(lanes, numbers + i * 2);
-        if (type == FLOAT16) return _mm512_castps_si512(_mm512_cvtph_ps(halves));
-        return _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+        const auto *halves = (const uint16_t *)numbers + i;
+        return as_words(type == FLOAT16 ? load_some_float16(halves, lanes) : load_some_bfloat16(halves, lanes));
     }
 };
 

@@ -8,6 +8,7 @@ constexpr int BLOCK_ROWS = 6, BLOCK_VECTORS = 2;  // of a product's sums: 12 of 
 
 using Floats = __m256;
 using Words = __m256i;
+using Integers = __v8si;  // words, as in avx512.h
 // How many lanes are selected, from the first on. Nearly every vector is whole: a comparison finds that sooner than
 // these processors store under a mask.
 using Mask = int;
@@ -29,6 +30,16 @@ inline Floats lane_numbers() { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
 inline Floats load_aligned(const float *from) { return _mm256_load_ps(from); }
 inline Floats load_some(const float *from, Mask lanes) {  // elsewhere 0
     return lanes == LANES ? _mm256_loadu_ps(from) : _mm256_maskload_ps(from, bits_of(lanes));
+}
+inline __m128i load_some_halves(const uint16_t *from, Mask lanes) {  // elsewhere 0
+    if (lanes == LANES) return _mm_loadu_si128((const __m128i *)from);
+    uint16_t halves[LANES] = {};
+    std::memcpy(halves, from, lanes * sizeof *from);
+    return _mm_loadu_si128((const __m128i *)halves);
+}
+inline Floats load_some_float16(const uint16_t *from, Mask lanes) { return _mm256_cvtph_ps(load_some_halves(from, lanes)); }
+inline Floats load_some_bfloat16(const uint16_t *from, Mask lanes) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_some_halves(from, lanes)), 16));
 }
 inline void store_aligned(float *to, Floats x) { _mm256_store_ps(to, x); }
 inline void store_some(float *to, Floats x, Mask lanes) {
@@ -95,6 +106,12 @@ inline Words load_some_words(const void *from, Mask lanes) {  // elsewhere 0
 }
 inline Words load_aligned_words(const void *from) { return _mm256_load_si256((const __m256i *)from); }
 inline void store_aligned_words(void *to, Words words) { _mm256_store_si256((__m256i *)to, words); }
+inline void store_some_words(void *to, Words words, Mask lanes) {
+    if (lanes == LANES)
+        _mm256_storeu_si256((__m256i *)to, words);
+    else
+        _mm256_maskstore_epi32((int *)to, bits_of(lanes), words);
+}
 inline Words add_words(Words a, Words b) { return _mm256_add_epi32(a, b); }
 inline Words sub_words(Words a, Words b) { return _mm256_sub_epi32(a, b); }
 inline Words words_of(Floats x) { return _mm256_cvtps_epi32(x); }  // rounded
@@ -105,6 +122,40 @@ inline Floats as_floats(Words words) { return _mm256_castsi256_ps(words); }
 // Numbers of bfloat16 as float32: 0 to 3 and 8 to 11 of sixteen, and the others.
 inline Floats widen_low_halves(Words numbers) { return as_floats(_mm256_unpacklo_epi16(zero_words(), numbers)); }
 inline Floats widen_high_halves(Words numbers) { return as_floats(_mm256_unpackhi_epi16(zero_words(), numbers)); }
+inline Words as_words(Floats x) { return _mm256_castps_si256(x); }
+inline Floats floats_of(Words words) { return _mm256_cvtepi32_ps(words); }  // rounded
+
+inline Words max_words(Words a, Words b) { return _mm256_max_epi32(a, b); }
+inline int32_t max_of_words(Words words) {
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    m = _mm_max_epi32(m, _mm_unpackhi_epi64(m, m));
+    return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 1)));
+}
+inline int32_t sum_of_words(Words words) {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    s = _mm_add_epi32(s, _mm_unpackhi_epi64(s, s));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 1)));
+}
+
+// The numbers of four vectors, in order, as bytes with a sign; what these cannot hold is the nearest that they can.
+inline Words bytes_of(const Words numbers[4]) {
+    const Words first = _mm256_packs_epi32(numbers[0], numbers[1]), second = _mm256_packs_epi32(numbers[2], numbers[3]);
+    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(first, second), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+// a + b·c, as in avx512.h.
+template <int WORDS>
+inline Integers multiply_bytes(Integers a, const Words (&b)[WORDS], const Words (&c)[WORDS]) {
+#ifdef __AVXVNNI__
+    for (int w = 0; w < WORDS; w++) a = (Integers)_mm256_dpbusd_avx_epi32((Words)a, b[w], c[w]);
+    return a;
+#else
+    static_assert(WORDS <= 2);
+    Words halves = _mm256_maddubs_epi16(b[0], c[0]);
+    if constexpr (WORDS == 2) halves = _mm256_add_epi16(halves, _mm256_maddubs_epi16(b[1], c[1]));
+    return a + (Integers)_mm256_madd_epi16(halves, _mm256_set1_epi16(1));
+#endif
+}
 
 // Transpose 8 rows of 8 words in place.
 inline void transpose(Words r[LANES]) {

@@ -8,6 +8,8 @@ constexpr int BLOCK_ROWS = 8, BLOCK_VECTORS = 3;  // of a product's sums: 24 of 
 
 using Floats = __m512;
 using Words = __m512i;
+// Words as integers. Not __m512i: of that type, GCC 12 keeps the sums of a product in memory, at half the speed.
+using Integers = __v16si;
 using Mask = __mmask16;
 constexpr Mask ALL_LANES = 0xffff;
 
@@ -22,6 +24,12 @@ inline Floats lane_numbers() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 
 
 inline Floats load_aligned(const float *from) { return _mm512_load_ps(from); }
 inline Floats load_some(const float *from, Mask lanes) { return _mm512_maskz_loadu_ps(lanes, from); }  // elsewhere 0
+inline Floats load_some_float16(const uint16_t *from, Mask lanes) {  // elsewhere 0
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, from));
+}
+inline Floats load_some_bfloat16(const uint16_t *from, Mask lanes) {  // elsewhere 0
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from)), 16));
+}
 inline void store_aligned(float *to, Floats x) { _mm512_store_ps(to, x); }
 inline void store_some(float *to, Floats x, Mask lanes) { _mm512_mask_storeu_ps(to, lanes, x); }
 inline void store_some_as_float16(uint16_t *to, Floats x, Mask lanes) {
@@ -67,6 +75,7 @@ inline Words load_words(const void *from) { return _mm512_loadu_si512(from); }
 inline Words load_some_words(const void *from, Mask lanes) { return _mm512_maskz_loadu_epi32(lanes, from); }  // elsewhere 0
 inline Words load_aligned_words(const void *from) { return _mm512_load_si512(from); }
 inline void store_aligned_words(void *to, Words words) { _mm512_store_si512(to, words); }
+inline void store_some_words(void *to, Words words, Mask lanes) { _mm512_mask_storeu_epi32(to, lanes, words); }
 inline Words add_words(Words a, Words b) { return _mm512_add_epi32(a, b); }
 inline Words sub_words(Words a, Words b) { return _mm512_sub_epi32(a, b); }
 inline Words words_of(Floats x) { return _mm512_cvtps_epi32(x); }  // rounded
@@ -74,6 +83,34 @@ inline Floats gather(const float *from, Words places, Mask lanes) {  // elsewher
     return _mm512_mask_i32gather_ps(zeros(), lanes, places, from, 4);
 }
 inline Floats as_floats(Words words) { return _mm512_castsi512_ps(words); }
+inline Words as_words(Floats x) { return _mm512_castps_si512(x); }
+inline Floats floats_of(Words words) { return _mm512_cvtepi32_ps(words); }  // rounded
+
+inline Words max_words(Words a, Words b) { return _mm512_max_epi32(a, b); }
+inline int32_t max_of_words(Words words) { return _mm512_reduce_max_epi32(words); }
+inline int32_t sum_of_words(Words words) { return _mm512_reduce_add_epi32(words); }
+
+// The numbers of four vectors, in order, as bytes with a sign; what these cannot hold is the nearest that they can.
+inline Words bytes_of(const Words numbers[4]) {
+    const Words first = _mm512_packs_epi32(numbers[0], numbers[1]), second = _mm512_packs_epi32(numbers[2], numbers[3]);
+    const Words order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(first, second));
+}
+
+// a + b·c, summed over the four bytes of each word, of which those of b have no sign. Without VNNI the products of up to two
+// words are summed in sixteen bits.
+template <int WORDS>
+inline Integers multiply_bytes(Integers a, const Words (&b)[WORDS], const Words (&c)[WORDS]) {
+#ifdef __AVX512VNNI__
+    for (int w = 0; w < WORDS; w++) a = (Integers)_mm512_dpbusd_epi32((Words)a, b[w], c[w]);
+    return a;
+#else
+    static_assert(WORDS <= 2);
+    Words halves = _mm512_maddubs_epi16(b[0], c[0]);
+    if constexpr (WORDS == 2) halves = _mm512_add_epi16(halves, _mm512_maddubs_epi16(b[1], c[1]));
+    return a + (Integers)_mm512_madd_epi16(halves, _mm512_set1_epi16(1));
+#endif
+}
 
 // Transpose 16 rows of 16 words in place.
 inline void transpose(Words r[LANES]) {
