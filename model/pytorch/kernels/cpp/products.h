@@ -1,4 +1,4 @@
-// Products of a block of rows with a whole matrix, with vector instructions: words are broadcast, columns are lanes.
+// Products of a block of rows with a whole matrix, with vector instructions: columns are lanes.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,17 @@ inline void multiply(const uint32_t *left, int64_t left_stride, int64_t words, c
         Floats acc[R][V];
         for (int r = 0; r < R; r++)
             for (int v = 0; v < V; v++) acc[r][v] = zeros();
-        for (int64_t w = start; w < stop; w++) {
-            if (P::PREFETCHES) fetch(right + (w + words) * stride);
-            decltype(P::right(zero_words())) b[V];
-            for (int v = 0; v < V; v++) b[v] = P::right(load_aligned_words(right + w * stride + v * LANES));
-            for (int r = 0; r < R; r++) {
-                const auto a = rows.at(r, w - start);
-                for (int v = 0; v < V; v++) acc[r][v] = P::step(acc[r][v], a, b[v]);
+        if constexpr (MULTIPLIES_BY_LANES) {
+            add_products<P>(acc, rows, start, stop, words, right, stride);
+        } else {
+            for (int64_t w = start; w < stop; w++) {
+                if (P::PREFETCHES) fetch(right + (w + words) * stride);
+                decltype(P::right(zero_words())) b[V];
+                for (int v = 0; v < V; v++) b[v] = P::right(load_aligned_words(right + w * stride + v * LANES));
+                for (int r = 0; r < R; r++) {
+                    const auto a = rows.at(r, w - start);
+                    for (int v = 0; v < V; v++) acc[r][v] = P::step(acc[r][v], a, b[v]);
+                }
             }
         }
         for (int r = 0; r < R; r++)
