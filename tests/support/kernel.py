@@ -1,6 +1,7 @@
 """The compiled kernels in parts: attention by itself, or the order of a block's steps by itself."""
 
 import math
+import platform
 from collections.abc import Callable
 from ctypes import CDLL, CFUNCTYPE, byref, c_float, c_int, c_int32, c_int64, c_void_p
 from functools import cache
@@ -64,6 +65,9 @@ needs_int8 = pytest.mark.skipif(not runs_int8(), reason="the processor has no pr
 
 STEPS = tuple(one.name for one in reversed(KERNEL_SETS) if not one.tiled)
 """A precision and instructions, for each of which the steps are compiled."""
+
+FLOAT32 = "float32_neon" if platform.machine() == "aarch64" else "float32_avx2"
+"""Those of `STEPS` that every processor with kernels runs."""
 
 AMX, EMULATED = "bfloat16_amx", "bfloat16_emulated"
 """Attention and products with tiles, which are those of the processor or emulated, and the other steps of
