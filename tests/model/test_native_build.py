@@ -247,7 +247,7 @@ def test_kernels_for_arm64_compute_what_naive_ones_do(
     monkeypatch.setenv("CXX", CROSS)
     program = compile_sanitized(tmp_path, ["-fsanitize=undefined"])
     command = [str(QEMU), "-cpu", processor, "-L", "/usr/aarch64-linux-gnu", str(program), "3", "neon"]
-    run_sanitized(command)
+    run_sanitized(command, timeout=900)  # an emulator is slow
 
 
 def test_the_build_says_in_a_sentence_why_it_cannot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -286,11 +286,27 @@ def compile_sanitized(place: Path, sanitizers: list[str]) -> Path:
     return program
 
 
-def run_sanitized(command: list[str]) -> None:
+def run_sanitized(command: list[str], timeout: int = 300) -> None:
     """Run what `compile_sanitized` has compiled."""
     environment = os.environ | {"OMP_NUM_THREADS": "2"}
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    ran = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=timeout, env=environment
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr[-3000:]
+
+
+@pytest.mark.parametrize(
+    ("system", "machine"), [("darwin", "arm64"), ("win32", "AMD64"), ("linux", "riscv64")]
+)
+def test_where_there_are_no_kernels_nobody_is_told_to_install_a_compiler(
+    system: str, machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether there is a compiler makes no difference there."""
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    with pytest.raises(NotBuilt, match=rf"^there are no kernels for {machine} on {system}\.$"):
+        find_compiler()
 
 
 @needs_kernels

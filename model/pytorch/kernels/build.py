@@ -1,9 +1,11 @@
 """Compiles the native kernels when headlight is installed; the running service never imports this."""
 
 import os
+import platform
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -48,6 +50,7 @@ _OBJECTS = (
     *(_Object("int8", instructions, name, name) for name, instructions in EIGHT_BITS.items()),
     _Object("stored", STORED_WEIGHTS),
 )
+_MACHINES = {one.instructions.machine for one in KERNEL_SETS}
 
 
 class NotBuilt(Exception):
@@ -56,7 +59,10 @@ class NotBuilt(Exception):
 
 def find_compiler() -> list[str]:
     """Return the compiler command: CXX, or GCC, whose OpenMP PyTorch uses; raises NotBuilt."""
-    name, *options = shlex.split(os.environ.get("CXX", "")) or ["g++"]
+    named = shlex.split(os.environ.get("CXX", ""))
+    if sys.platform != "linux" or not (named or platform.machine() in _MACHINES):
+        raise NotBuilt(f"there are no kernels for {platform.machine()} on {sys.platform}.")
+    name, *options = named or ["g++"]
     compiler = shutil.which(name)
     if compiler is None:
         raise NotBuilt(f"the C++ compiler {name} is not installed: install it, or set CXX.")
@@ -70,7 +76,7 @@ def find_machine(compiler: Sequence[str]) -> str:
     """
     target = _run(*compiler, "-dumpmachine").strip()
     machine = target.partition("-")[0]
-    if "linux" not in target or machine not in {one.instructions.machine for one in KERNEL_SETS}:
+    if "linux" not in target or machine not in _MACHINES:
         raise NotBuilt(f"there are no kernels for {target}.")
     return machine
 
