@@ -1,6 +1,5 @@
 """Builds the kernels of `model/pytorch/kernels/` into the package, where there is a C++ compiler."""
 
-import platform
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,14 @@ class Kernels(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         """Compile, or say in one sentence why not."""
         sys.path.insert(0, self.root)
-        from model.pytorch.kernels.build import NotBuilt, build  # noqa: PLC0415
+        from model.pytorch.kernels.build import NotBuilt, build, find_compiler, find_machine  # noqa: PLC0415
 
         try:
             build(Path(self.root) / _LIBRARY)
+            machine = find_machine(find_compiler())
         except NotBuilt as error:
             self.app.display_warning(f"headlight runs without its own kernels, on PyTorch's: {error}")
             return
         build_data["artifacts"].append(_LIBRARY)
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-linux_{platform.machine()}"
+        build_data["tag"] = f"py3-none-linux_{machine}"

@@ -57,6 +57,9 @@ def test_the_workflow_runs_what_developers_run() -> None:
     assert {"test", "wheel", "image"} <= called <= targets()
     stages = set(re.findall(r"^FROM \S+ AS (\w+)$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.M))
     assert set(jobs["images"]["strategy"]["matrix"]["target"]) <= stages
+    for name in ("wheels", "images"):  # each on a machine of its own kind
+        runners = jobs[name]["strategy"]["matrix"]["runner"]
+        assert {one.endswith("-arm") for one in runners} == {False, True}, "x86-64 and ARM64"
 
 
 def test_a_commit_is_checked_as_make_does() -> None:

@@ -122,11 +122,11 @@ def test_wheels_say_that_they_have_types(tmp_path: Path) -> None:
 def test_a_wheel_brings_the_compiled_kernels(tmp_path: Path) -> None:
     """Where it is installed no compiler is needed: they are found, and are those of these sources."""
     compiler = shutil.which("g++")
-    if compiler is None or platform.machine() != "x86_64":
-        pytest.skip("kernels are compiled by GCC, for x86-64")
+    if compiler is None or platform.machine() not in {"x86_64", "aarch64"}:
+        pytest.skip("kernels are compiled by GCC, for x86-64 and ARM64")
     installed = tmp_path / "installed"
     made = wheel(copy_of_the_source(tmp_path / "source"), tmp_path / "wheel", compiler)
-    assert Path(str(made.filename)).name.endswith("-py3-none-linux_x86_64.whl")
+    assert Path(str(made.filename)).name.endswith(f"-py3-none-linux_{platform.machine()}.whl")
     made.extractall(installed)
     program = "from model.pytorch.kernels import library; library._library(); print(library.FILE)"
     environment = os.environ | {"PYTHONPATH": str(installed), "CXX": "no-compiler"}

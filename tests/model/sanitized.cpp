@@ -2,7 +2,6 @@
 //
 // Arrays are exactly as large as the interface says, each in memory of its own, so that a step beyond any of them is
 // found; queries, keys and values are views into one array, off every boundary.
-#include <immintrin.h>
 #include <omp.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,6 +19,9 @@
 
 #include "../../model/pytorch/kernels/cpp/interface.h"
 
+#ifdef __x86_64__
+#include <immintrin.h>
+
 extern "C" {
 HEADLIGHT_STEPS(float32_avx2)
 HEADLIGHT_STEPS(float32_avx512)
@@ -31,6 +33,26 @@ HEADLIGHT_INT8(float32_avx512)
 HEADLIGHT_INT8(float32_avx_vnni)
 HEADLIGHT_INT8(float32_avx2)
 }
+
+static float widen_half(uint16_t x) { return _cvtsh_ss(x); }
+static uint16_t round_to_half(float x) { return _cvtss_sh(x, 0); }
+#else
+extern "C" {
+HEADLIGHT_STEPS(float32_neon)
+}
+
+static float widen_half(uint16_t x) {
+    __fp16 half;
+    std::memcpy(&half, &x, 2);
+    return half;
+}
+static uint16_t round_to_half(float x) {
+    const __fp16 half = x;
+    uint16_t bits;
+    std::memcpy(&bits, &half, 2);
+    return bits;
+}
+#endif
 
 using Attend = int (*)(const Attention *);
 using AddNorm = int (*)(const Norm *);
@@ -180,8 +202,8 @@ void try_attention(Attend attend, int64_t head_step, bool exact) {
                 for (int64_t j = 0; row >= 0 && j < n; j++) {
                     const int64_t place = (map * observations[b].map_rows + row) * n + j;
                     if (observations[b].half)
-                        expect(std::fabs(_cvtsh_ss(recorded[b].half_maps[place]) - p[j]) <= 1e-5 + p[j] / 2048,
-                               "a weight in half", _cvtsh_ss(recorded[b].half_maps[place]), p[j], n);
+                        expect(std::fabs(widen_half(recorded[b].half_maps[place]) - p[j]) <= 1e-5 + p[j] / 2048,
+                               "a weight in half", widen_half(recorded[b].half_maps[place]), p[j], n);
                     else
                         expect(std::fabs(recorded[b].maps[place] - p[j]) < 1e-5, "a weight", recorded[b].maps[place], p[j],
                                n);
@@ -330,8 +352,8 @@ class Part {
         rows.first = first;
         for (int64_t i = 0; i < count * in; i++) {
             float &x = rounded[i];
-            const uint16_t half = rows.type == FLOAT16 ? _cvtss_sh(x, 0) : round_to_bfloat16(x);
-            if (rows.type != FLOAT32) x = rows.type == FLOAT16 ? _cvtsh_ss(half) : widen(half);
+            const uint16_t half = rows.type == FLOAT16 ? round_to_half(x) : round_to_bfloat16(x);
+            if (rows.type != FLOAT32) x = rows.type == FLOAT16 ? widen_half(half) : widen(half);
             std::memcpy(first + (size_t)i * size, rows.type == FLOAT32 ? (const void *)&x : &half, size);
         }
     }
@@ -600,7 +622,7 @@ void refuse(Attend attend) {
     Attention bad[8];
     for (Attention &one : bad) one = good;
     bad[0].q = nullptr;
-    bad[1].head_size = 4;
+    bad[1].head_size = 3;
     bad[2].token_stride = 16;
     bad[3].starts = beyond;
     bad[4].starts = backwards, bad[4].sequences = 2;
@@ -613,63 +635,71 @@ void refuse(Attend attend) {
     expect(headlight_run_layers(&nothing) == BAD_ARGUMENT, "no layers", 0, BAD_ARGUMENT, 0);
 }
 
+// All steps in float32, for one set of instructions.
+void try_steps(int rounds, Attend attend, AddNorm add_norm, Multiply own, int64_t columns, int64_t head_step,
+               int (*embed)(const Embedding *)) {
+    refuse(attend);
+    try_counting(attend, own, columns);
+    for (int i = 0; i < rounds; i++) {
+        try_attention<float>(attend, head_step, true);
+        try_norm<float>(add_norm);
+        try_layers(attend, add_norm, own, columns);
+        try_product<float>(own, columns);
+        try_embedding(embed);
+    }
+}
+
+#ifdef __x86_64__
+#define INT8(kernels) headlight_int8_multiply_##kernels, headlight_int8_steps_##kernels, headlight_int8_group_##kernels
+
+void try_set(const std::string &set, int rounds) {
+    if (set == "avx2")
+        try_steps(rounds, headlight_attend_float32_avx2, headlight_add_norm_float32_avx2, headlight_multiply_float32_avx2,
+                  headlight_columns_float32_avx2, 8, headlight_embed_float32_avx2);
+    if (set == "avx512")
+        try_steps(rounds, headlight_attend_float32_avx512, headlight_add_norm_float32_avx512,
+                  headlight_multiply_float32_avx512, headlight_columns_float32_avx512, 16, headlight_embed_float32_avx512);
+    if (set == "avx512_bf16") expect(headlight_enable_amx() == 1, "permission to use tiles", 0, 1, 0);
+    for (int i = 0; i < rounds; i++) {
+        if (set == "avx2") {
+            try_product<float, uint16_t>(headlight_multiply_bfloat16_avx2, headlight_columns_bfloat16_avx2);
+            try_product<float>(headlight_stored_multiply_float32_avx2, 0);
+            try_int8_product<float>(INT8(float32_avx2), headlight_columns_float32_avx2);
+        }
+        if (set == "avx_vnni")
+            try_int8_product<float>(INT8(float32_avx_vnni), headlight_columns_float32_avx2);
+        if (set == "avx512") {
+            try_attention<uint16_t>(headlight_attend_bfloat16_avx512, 16, false);
+            try_norm<uint16_t>(headlight_add_norm_bfloat16_avx512);
+            try_product<uint16_t>(headlight_multiply_bfloat16_avx512, headlight_columns_bfloat16_avx512);
+            try_product<float>(headlight_stored_multiply_float32_avx512, 0);
+            try_int8_product<float>(INT8(float32_avx512), headlight_columns_float32_avx512);
+        }
+        if (set == "avx512_vnni")
+            try_int8_product<float>(INT8(float32_avx512_vnni), headlight_columns_float32_avx512);
+        if (set == "avx512_vnni_bf16")
+            try_int8_product<uint16_t>(INT8(bfloat16_avx512_vnni_bf16), headlight_columns_bfloat16_avx512_bf16);
+        if (set == "avx512_bf16") {
+            try_attention<uint16_t>(headlight_attend_bfloat16_avx512_bf16, 16, false);
+            try_norm<uint16_t>(headlight_add_norm_bfloat16_avx512_bf16);
+            try_attention<uint16_t>(headlight_attend_bfloat16_amx, 32, false);
+            try_product<uint16_t>(headlight_multiply_bfloat16_avx512_bf16, headlight_columns_bfloat16_avx512_bf16);
+            try_product<uint16_t>(headlight_multiply_bfloat16_amx, headlight_columns_bfloat16_amx);
+        }
+    }
+}
+#else
+void try_set(const std::string &, int rounds) {
+    try_steps(rounds, headlight_attend_float32_neon, headlight_add_norm_float32_neon, headlight_multiply_float32_neon,
+              headlight_columns_float32_neon, 4, headlight_embed_float32_neon);
+}
+#endif
+
 }  // namespace
 
 // The arguments are the number of rounds, and the instruction sets that this processor has.
 int main(int count, char **arguments) {
-    const int rounds = std::atoi(arguments[1]);
-    const std::vector<std::string> sets(arguments + 2, arguments + count);
-    for (const std::string &set : sets) {
-#define INT8(kernels) headlight_int8_multiply_##kernels, headlight_int8_steps_##kernels, headlight_int8_group_##kernels
-        if (set == "avx512_vnni") {
-            for (int i = 0; i < rounds; i++) try_int8_product<float>(INT8(float32_avx512_vnni), headlight_columns_float32_avx512);
-            continue;
-        }
-        if (set == "avx512_vnni_bf16") {
-            for (int i = 0; i < rounds; i++) try_int8_product<uint16_t>(INT8(bfloat16_avx512_vnni_bf16), headlight_columns_bfloat16_avx512_bf16);
-            continue;
-        }
-        if (set == "avx_vnni") {
-            for (int i = 0; i < rounds; i++) try_int8_product<float>(INT8(float32_avx_vnni), headlight_columns_float32_avx2);
-            continue;
-        }
-        if (set == "avx512_bf16") {
-            expect(headlight_enable_amx() == 1, "permission to use tiles", 0, 1, 0);
-            for (int i = 0; i < rounds; i++) {
-                try_attention<uint16_t>(headlight_attend_bfloat16_avx512_bf16, 16, false);
-                try_norm<uint16_t>(headlight_add_norm_bfloat16_avx512_bf16);
-                try_attention<uint16_t>(headlight_attend_bfloat16_amx, 32, false);
-                try_product<uint16_t>(headlight_multiply_bfloat16_avx512_bf16, headlight_columns_bfloat16_avx512_bf16);
-                try_product<uint16_t>(headlight_multiply_bfloat16_amx, headlight_columns_bfloat16_amx);
-            }
-            continue;
-        }
-        const bool wide = set == "avx512";
-        if (wide)
-            for (int i = 0; i < rounds; i++) {
-                try_attention<uint16_t>(headlight_attend_bfloat16_avx512, 16, false);
-                try_norm<uint16_t>(headlight_add_norm_bfloat16_avx512);
-                try_product<uint16_t>(headlight_multiply_bfloat16_avx512, headlight_columns_bfloat16_avx512);
-                try_int8_product<float>(INT8(float32_avx512), headlight_columns_float32_avx512);
-            }
-        const Attend attend = wide ? headlight_attend_float32_avx512 : headlight_attend_float32_avx2;
-        const AddNorm add_norm = wide ? headlight_add_norm_float32_avx512 : headlight_add_norm_float32_avx2;
-        const Multiply own = wide ? headlight_multiply_float32_avx512 : headlight_multiply_float32_avx2;
-        const Multiply stored = wide ? headlight_stored_multiply_float32_avx512 : headlight_stored_multiply_float32_avx2;
-        const int64_t columns = wide ? headlight_columns_float32_avx512 : headlight_columns_float32_avx2;
-        refuse(attend);
-        try_counting(attend, own, columns);
-        for (int i = 0; i < rounds; i++) {
-            try_attention<float>(attend, wide ? 16 : 8, true);
-            try_norm<float>(add_norm);
-            try_layers(attend, add_norm, own, columns);
-            try_product<float>(own, columns);
-            if (!wide) try_product<float, uint16_t>(headlight_multiply_bfloat16_avx2, headlight_columns_bfloat16_avx2);
-            try_product<float>(stored, 0);
-            if (!wide) try_int8_product<float>(INT8(float32_avx2), columns);
-            try_embedding(wide ? headlight_embed_float32_avx512 : headlight_embed_float32_avx2);
-        }
-    }
+    for (int i = 2; i < count; i++) try_set(arguments[i], std::atoi(arguments[1]));
     std::printf("%d failures\n", failures);
     return failures != 0;
 }

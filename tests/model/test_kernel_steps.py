@@ -315,7 +315,7 @@ def test_what_is_refused_still_runs_by_itself() -> None:
 
 @needs_kernels
 def test_the_kernels_refuse_heads_that_fill_no_vector() -> None:
-    """With AVX2 a vector has eight numbers, with AVX-512 sixteen."""
+    """A vector has four numbers on ARM64, eight with AVX2, sixteen with AVX-512."""
     step = find_kernels(torch.float32).head_step
     NativeStack.of(encoder_of(replace(BASE, num_heads=64 // step)), torch.float32)
     with pytest.raises(NoKernels, match=f"the head size is {step // 2}, which is not a multiple of {step}$"):

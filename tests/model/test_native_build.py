@@ -1,7 +1,9 @@
 """How the kernels are built, found, chosen, told from those of another version, and run under sanitizers."""
 
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
 from ctypes import CDLL, Structure, sizeof
@@ -16,7 +18,7 @@ from model.contract import STATISTICS
 from model.progress import Counters
 from model.pytorch.backend import TorchBackend
 from model.pytorch.kernels import library, structures
-from model.pytorch.kernels.build import NotBuilt, build, find_compiler
+from model.pytorch.kernels.build import NotBuilt, build, find_compiler, find_machine
 from model.pytorch.kernels.instructions import EIGHT_BITS, KERNEL_SETS
 from model.pytorch.kernels.library import NoKernels, find_int8_kernels, find_kernels
 from model.pytorch.kernels.sources import FOLDER
@@ -25,10 +27,15 @@ from tests.support.backends import instructions
 from tests.support.kernel import needs_kernels
 from tests.support.serving import ROOT
 
+on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="these instructions are those of x86-64")
+CROSS, QEMU = "aarch64-linux-gnu-g++", shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+needs_cross_compiler = pytest.mark.skipif(shutil.which(CROSS) is None, reason=f"there is no {CROSS}")
+
 NEITHER = "the processor has neither AVX-512 nor AVX2 with FMA and F16C"
 
 
 @needs_kernels
+@on_x86
 @pytest.mark.parametrize(
     ("masked", "dtype", "wanted"),
     [
@@ -62,6 +69,7 @@ def test_only_what_the_processor_can_do_is_chosen(
 
 
 @needs_kernels
+@on_x86
 @pytest.mark.parametrize(
     ("masked", "wanted"),
     [
@@ -101,6 +109,7 @@ def test_products_of_eight_bits_have_their_surroundings_in_the_faster_precision(
 
 
 @needs_kernels
+@on_x86
 def test_heads_that_fill_no_row_of_a_tile_are_attended_with_vectors_in_eight_bits() -> None:
     """AMX does not keep a model of small heads from running in eight bits."""
     able = ("avx2", "fma3", "f16c", *(f"avx512_{part}" for part in ("f", "bw", "vl", "dq", "bf16", "vnni")))
@@ -188,7 +197,7 @@ def test_a_new_build_leaves_those_that_run_alone(tmp_path: Path) -> None:
     opened, before = CDLL(str(target)), target.stat().st_ino
     build(target, quickly)
     assert target.stat().st_ino != before
-    assert opened.headlight_attend_float32_avx2(None) == -2
+    assert opened.headlight_run_layers(None) == -2
     with pytest.raises(NotBuilt):
         build(target, ["-no-such-option"])
     assert not target.exists()
@@ -203,8 +212,9 @@ def test_instruction_sets_share_no_function() -> None:
     names = [line.split(maxsplit=2)[2] for line in listed.stdout.splitlines()]
     ours = [name for name in names if "headlight::" in name]
     sets = {name.split("headlight::")[1].split("::")[0] for name in ours}
-    assert sets == {one.instructions.name for one in (*KERNEL_SETS, *EIGHT_BITS)}
-    assert [name for name in names if "std::" in name] == []
+    compiled = [one.instructions for one in (*KERNEL_SETS, *EIGHT_BITS)]
+    assert sets == {one.name for one in compiled if one.machine == platform.machine()}
+    assert [name for name in names if "std::" in name and name not in ours] == []
 
 
 _WIDER = re.compile(r"%zmm|%k[0-7]|%tmm|%[xy]mm(?:1[6-9]|2[0-9]|3[01])\b")
@@ -252,17 +262,57 @@ def test_what_is_compiled_for_avx2_needs_no_more() -> None:
 def test_the_compiler_has_nothing_to_warn_of(tmp_path: Path) -> None:
     """For users a new compiler's new warning is no reason to go without; here it is one to mend it."""
     build(tmp_path / "lib.so", ["-Werror"])
-    assert CDLL(str(tmp_path / "lib.so")).headlight_enable_amx() in {0, 1}
+    assert CDLL(str(tmp_path / "lib.so")).headlight_is_intel() in {0, 1}
+
+
+def exported(library_: Path) -> set[str]:
+    """The functions and numbers of ours that a library for any processor has."""
+    listed = subprocess.run(
+        ["nm", "--dynamic", "--defined-only", library_], capture_output=True, text=True, check=True
+    )
+    return {line.split()[-1] for line in listed.stdout.splitlines() if "headlight_" in line}
+
+
+@needs_cross_compiler
+def test_a_library_has_the_kernels_of_the_processor_that_it_is_compiled_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With a cross compiler those of another one, and no warning."""
+    monkeypatch.setenv("CXX", CROSS)
+    assert find_machine(find_compiler()) == "aarch64"
+    build(tmp_path / "lib.so", ["-O0", "-Werror"])
+    assert (tmp_path / "lib.so").read_bytes()[18:20] == b"\xb7\x00", "the machine in the header: ARM64"
+    found = exported(tmp_path / "lib.so")
+    assert {name.rpartition("_")[2] for name in found if "float32" in name or "bfloat16" in name} == {"neon"}
+    assert {"headlight_attend_float32_neon", "headlight_run_layers", "headlight_sources"} <= found
+
+
+@needs_cross_compiler
+@pytest.mark.thorough
+@pytest.mark.skipif(QEMU is None, reason="there is no qemu-aarch64")
+@pytest.mark.parametrize("processor", ["max", "cortex-a72"])
+def test_kernels_for_arm64_compute_what_naive_ones_do(
+    processor: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Emulated, as new as can be and as old as ARM64 is, watched for undefined behaviour."""
+    monkeypatch.setenv("CXX", CROSS)
+    program = compile_sanitized(tmp_path, ["-fsanitize=undefined"])
+    command = [str(QEMU), "-cpu", processor, "-L", "/usr/aarch64-linux-gnu", str(program), "3", "neon"]
+    run_sanitized(command, timeout=900)  # an emulator is slow
 
 
 def test_the_build_says_in_a_sentence_why_it_cannot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without a compiler, and with one that fails."""
+    """Without a compiler, with one that fails, and with one for another kind of processor."""
+    elsewhere = tmp_path / "elsewhere-g++"
+    elsewhere.write_text("#!/bin/sh\necho riscv64-linux-gnu\n")
+    elsewhere.chmod(0o755)
     cases = (
         (
             "no-such-compiler -O2",
             "the C++ compiler no-such-compiler is not installed: install it, or set CXX.",
         ),
         ("false -x", "failed"),
+        (str(elsewhere), "there are no kernels for riscv64-linux-gnu."),
     )
     for compiler, sentence in cases:
         monkeypatch.setenv("CXX", compiler)
@@ -273,32 +323,56 @@ def test_the_build_says_in_a_sentence_why_it_cannot(monkeypatch: pytest.MonkeyPa
         assert not (tmp_path / "lib.so").exists()
 
 
+def compile_sanitized(place: Path, sanitizers: list[str]) -> Path:
+    """Compile `sanitized.cpp` and a library for it."""
+    program, library_ = place / "sanitized", place / "libsanitized.so"
+    sanitize = ["-O1", "-g", *sanitizers, "-fno-sanitize-recover=all"]
+    build(library_, [*sanitize, "-DHEADLIGHT_EMULATE_TILES"])
+    source = ROOT / "tests" / "model" / "sanitized.cpp"
+    compiler = find_compiler()
+    # The program itself runs on any processor that has kernels.
+    own = ["-mf16c"] if find_machine(compiler) == "x86_64" else []
+    compile_ = [*compiler, "-std=c++20", *sanitize, "-fopenmp", *own]
+    subprocess.run([*compile_, source, library_, "-o", program], check=True, timeout=300)
+    return program
+
+
+def run_sanitized(command: list[str], timeout: int = 300) -> None:
+    """Run what `compile_sanitized` has compiled."""
+    environment = os.environ | {"OMP_NUM_THREADS": "2"}
+    ran = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=timeout, env=environment
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr[-3000:]
+
+
+@pytest.mark.parametrize(
+    ("system", "machine"), [("darwin", "arm64"), ("win32", "AMD64"), ("linux", "riscv64")]
+)
+def test_where_there_are_no_kernels_nobody_is_told_to_install_a_compiler(
+    system: str, machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether there is a compiler makes no difference there."""
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    with pytest.raises(NotBuilt, match=rf"^there are no kernels for {machine} on {system}\.$"):
+        find_compiler()
+
+
 @needs_kernels
 @pytest.mark.thorough
 def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     """Random shapes, lengths and views, and arguments that do not fit, with every access watched."""
-    program, library_ = tmp_path / "sanitized", tmp_path / "libsanitized.so"
-    sanitize = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    build(library_, [*sanitize, "-DHEADLIGHT_EMULATE_TILES"])
-    source = ROOT / "tests" / "model" / "sanitized.cpp"
-    # The program itself runs on any processor that has kernels.
-    compile_ = [*find_compiler(), "-std=c++20", *sanitize, "-fopenmp", "-mf16c"]
-    subprocess.run([*compile_, source, library_, "-o", program], check=True, timeout=300)
-    sets = ["avx2", *(["avx512"] if instructions(torch.float32) == "avx512" else [])]
+    program = compile_sanitized(tmp_path, ["-fsanitize=address,undefined"])
     can = torch.cpu.get_capabilities()
+    sets = ["neon"] if can.get("neon") else ["avx2"]
+    sets += ["avx512"] if instructions(torch.float32) == "avx512" else []
     sets += ["avx512_bf16"] if can.get("avx512_bf16") else []
     sets += ["avx_vnni"] if can.get("avx_vnni") else []
     sets += ["avx512_vnni"] if can.get("avx512_vnni") else []
     sets += ["avx512_vnni_bf16"] if can.get("avx512_vnni") and can.get("avx512_bf16") else []
-    ran = subprocess.run(
-        [program, "60", *sets],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env=os.environ | {"OMP_NUM_THREADS": "2"},
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr[-3000:]
+    run_sanitized([str(program), "60", *sets])
 
 
 _THREADS = """

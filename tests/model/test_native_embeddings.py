@@ -11,7 +11,7 @@ from model.encoder.packing import Packing
 from model.pytorch.kernels.embeddings import NativeEmbeddings
 from tests.model.test_kernel_steps import BASE, EMBEDDED, LENGTHS, every
 from tests.references.comparing import distance
-from tests.support.kernel import kernels_of
+from tests.support.kernel import FLOAT32, kernels_of
 from tests.support.product import random_encoder
 
 
@@ -19,7 +19,7 @@ from tests.support.product import random_encoder
 def test_the_kernels_embed_as_the_embeddings_do(choice: dict[str, Any]) -> None:
     """Padding rows included; what they do not support, they leave to the embeddings."""
     config = replace(BASE, **{"segments": 2, **choice})
-    embeddings, kernels = random_encoder(config).embeddings, kernels_of("float32_avx2")
+    embeddings, kernels = random_encoder(config).embeddings, kernels_of(FLOAT32)
     other = config.scale_embeddings or not config.embedding_norm or config.positions == "sinusoidal"
     other = other or config.embedding_size > 0 or config.token_dropout is not None
     assert NativeEmbeddings.supports(embeddings) is not other
@@ -56,6 +56,6 @@ def test_numbers_without_an_embedding_are_refused(
 ) -> None:
     """A token, a segment or a position that no table has: nothing beyond a table is read."""
     config = replace(BASE, segments=2, max_positions=4, position_offset=offset)
-    native = NativeEmbeddings(random_encoder(config).embeddings, kernels_of("float32_avx2"))
+    native = NativeEmbeddings(random_encoder(config).embeddings, kernels_of(FLOAT32))
     with pytest.raises(ValueError, match="shapes do not match"):
         native(torch.tensor(ids), torch.tensor(segments), Packing.of([length]))

@@ -24,7 +24,7 @@ from tests.model.test_kernel_steps import BASE, EMBEDDED, RUN, every
 from tests.references.comparing import distance
 from tests.support.backends import ROOT
 from tests.support.doubles import tokenizer
-from tests.support.kernel import STEPS, WIDENED, kernels_of, needs_kernels
+from tests.support.kernel import FLOAT32, STEPS, WIDENED, kernels_of, needs_kernels
 from tests.support.product import minilm, random_encoder
 
 LENGTHS = (5, 1, 64, 5, 17, 64)
@@ -69,7 +69,7 @@ def test_prepared_passes_compute_what_the_modules_do(choice: dict[str, Any]) -> 
     """Every kind of layer, one length after another, and lengths that come again."""
     config = replace(LONG, **choice)
     encoder, modules = random_encoder(config), random_encoder(config)
-    short = on_kernels(encoder, kernels_of("float32_avx2"), "float32_avx2")
+    short = on_kernels(encoder, kernels_of(FLOAT32), FLOAT32)
     biased = config.biased or config.disentangled is not None  # left to others
     assert (short is None) == (biased or encoder.embedder is None)
     if short is None:
@@ -86,7 +86,7 @@ def test_embeddings_of_every_kind_are_prepared_or_left_to_others(choice: dict[st
     """Padding among the tokens moves the positions of others, which a prepared pass does not know."""
     config = replace(LONG, **{"max_positions": 70, **choice})
     encoder = random_encoder(config)
-    short = on_kernels(encoder, kernels_of("float32_avx2"), "float32_avx2")
+    short = on_kernels(encoder, kernels_of(FLOAT32), FLOAT32)
     assert (short is None) == (encoder.embedder is None)
     if short is None:
         return
@@ -119,7 +119,7 @@ def test_every_precision_is_prepared(steps: str) -> None:
 def test_an_id_without_an_embedding_is_refused_and_the_next_text_runs() -> None:
     """Nothing beyond a table is read."""
     encoder = random_encoder(LONG)
-    short = on_kernels(encoder, kernels_of("float32_avx2"), "float32_avx2")
+    short = on_kernels(encoder, kernels_of(FLOAT32), FLOAT32)
     assert short is not None
     ids = np.array([2, LONG.vocab_size, 3])
     with pytest.raises(ValueError, match="shapes do not match"):

@@ -1,6 +1,7 @@
 """The compiled kernels in parts: attention by itself, or the order of a block's steps by itself."""
 
 import math
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import CDLL, CFUNCTYPE, byref, c_float, c_int, c_int32, c_int64, c_void_p
@@ -71,6 +72,8 @@ STEPS = tuple(one.name for one in reversed(KERNEL_SETS) if one.steps is None)
 
 WIDENED = "bfloat16_avx2"
 """Products that widen weights in bfloat16, and the other steps of `float32_avx2`."""
+FLOAT32 = "float32_neon" if platform.machine() == "aarch64" else "float32_avx2"
+"""Those of `STEPS` that every processor with kernels runs."""
 
 AMX, EMULATED = "bfloat16_amx", "bfloat16_emulated"
 """Attention and products with tiles, which are those of the processor or emulated, and the other steps of

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from model.pytorch.kernels.instructions import EIGHT_BITS, KERNEL_SETS, Instructions
+from model.pytorch.kernels.instructions import AVX2, AVX512, EIGHT_BITS, KERNEL_SETS, Instructions, KernelSet
 from model.pytorch.kernels.sources import FOLDER, checksum
 
 _COMMON = ("-std=c++20", "-O3", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-Wall", "-Wextra")
@@ -48,12 +48,11 @@ class _Object(NamedTuple):
 _SETS = (
     *reversed(KERNEL_SETS),
     *reversed(EIGHT_BITS),
-    *(one._replace(source="stored") for one in KERNEL_SETS if one.precision == "float32"),
+    # Where there are eight bits, what is observed runs with weights as a file holds them.
+    *(KernelSet("float32", one, source="stored") for one in (AVX2, AVX512)),
 )
-_OBJECTS = (
-    _Object("layers"),
-    *(_Object(one.source, one.instructions, one.name, one.precision) for one in _SETS),
-)
+_OBJECTS = [_Object(one.source, one.instructions, one.name, one.precision) for one in _SETS]
+_MACHINES = {one.instructions.machine for one in KERNEL_SETS}
 
 
 class NotBuilt(Exception):
@@ -62,33 +61,56 @@ class NotBuilt(Exception):
 
 def find_compiler() -> list[str]:
     """Return the compiler command: CXX, or GCC, whose OpenMP PyTorch uses; raises NotBuilt."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
+    named = shlex.split(os.environ.get("CXX", ""))
+    if sys.platform != "linux" or not (named or platform.machine() in _MACHINES):
         raise NotBuilt(f"there are no kernels for {platform.machine()} on {sys.platform}.")
-    name, *options = shlex.split(os.environ.get("CXX", "")) or ["g++"]
+    name, *options = named or ["g++"]
     compiler = shutil.which(name)
     if compiler is None:
         raise NotBuilt(f"the C++ compiler {name} is not installed: install it, or set CXX.")
     return [compiler, *options]
 
 
+def find_machine(compiler: Sequence[str]) -> str:
+    """Return the kind of processor that a compiler compiles for, as in `Instructions`; raises NotBuilt.
+
+    That is not always the machine that this runs on: CXX may name a cross compiler.
+    """
+    target = _run(*compiler, "-dumpmachine").strip()
+    machine = target.partition("-")[0]
+    if "linux" not in target or machine not in _MACHINES:
+        raise NotBuilt(f"there are no kernels for {target}.")
+    return machine
+
+
+def _objects_for(machine: str) -> list[_Object]:
+    chosen = [one for one in _OBJECTS if one.instructions and one.instructions.machine == machine]
+    return [_Object("layers"), *chosen]
+
+
 def build(target: Path, options: Sequence[str] = ()) -> None:
-    """Compile the kernels into a shared library, replacing an older one; raises NotBuilt.
+    """Compile the kernels for one kind of processor into a shared library, replacing an older one.
+
+    Raises NotBuilt.
 
     The library is not linked with OpenMP: PyTorch has already loaded its own, and two runtimes would compete
     for the cores.
     """
     target.unlink(missing_ok=True)  # processes that have loaded it keep it
     compiler = find_compiler()
-    common = (*_COMMON, *_MISTAKEN, f"-DHEADLIGHT_SOURCES={checksum()}")
+    machine = find_machine(compiler)
+    processor = f'-DHEADLIGHT_PROCESSOR="processors/{machine}.h"'
+    common = (*_COMMON, *_MISTAKEN, f"-DHEADLIGHT_SOURCES={checksum()}", processor)
+    sources = _objects_for(machine)
     with TemporaryDirectory() as folder:
-        objects = [str(Path(folder) / f"{number}.o") for number in range(len(_OBJECTS))]
+        objects = [str(Path(folder) / f"{number}.o") for number in range(len(sources))]
 
         def compile_one(made: str, one: _Object) -> None:
             given = (*compiler, *common, *one.options, *options)
             _run(*given, "-c", str(FOLDER / f"{one.source}.cpp"), "-o", made)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compile_one, objects, _OBJECTS))
+            list(pool.map(compile_one, objects, sources))
         made = Path(folder) / target.name
         _run(*compiler, "-shared", *options, *objects, "-o", str(made))
         # Rename a complete file into place: no process can load a partial library.
@@ -97,9 +119,10 @@ def build(target: Path, options: Sequence[str] = ()) -> None:
         beside.replace(target)
 
 
-def _run(*command: str) -> None:
+def _run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         error = next((line for line in lines if "error" in line), lines[-1])
         raise NotBuilt(f"the C++ compiler failed: {error}.")
+    return done.stdout

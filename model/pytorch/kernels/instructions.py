@@ -8,17 +8,21 @@ class Instructions(NamedTuple):
     """Some instructions of processors.
 
     `name` is also that of the C++ namespace of what is compiled for them. `flags` are those of the compiler,
-    `capabilities` those of `torch.cpu.get_capabilities()`, and `vectors` the header in cpp/vectors.
+    `capabilities` those of `torch.cpu.get_capabilities()`, and `vectors` the header in cpp/vectors. `machine`
+    is what `platform.machine()` calls processors that may have them.
     """
 
     name: str
     flags: tuple[str, ...]
     capabilities: tuple[str, ...]
     vectors: str = "avx512"
+    machine: str = "x86_64"
 
     def with_(self, name: str, flags: tuple[str, ...], capabilities: tuple[str, ...]) -> "Instructions":
         """Add further instructions to these."""
-        return Instructions(name, (*self.flags, *flags), (*self.capabilities, *capabilities), self.vectors)
+        return self._replace(
+            name=name, flags=(*self.flags, *flags), capabilities=(*self.capabilities, *capabilities)
+        )
 
 
 AVX2 = Instructions("avx2", ("-mavx2", "-mfma", "-mf16c"), ("avx2", "fma3", "f16c"), vectors="avx2")
@@ -32,6 +36,7 @@ AVX512_BF16 = AVX512.with_("avx512_bf16", ("-mavx512bf16",), ("avx512_bf16",))
 AMX = AVX512_BF16.with_("amx", ("-mamx-tile", "-mamx-bf16"), ("amx_tile", "amx_bf16"))
 AVX512_VNNI = AVX512.with_("avx512_vnni", ("-mavx512vnni",), ("avx512_vnni",))
 AVX512_VNNI_BF16 = AVX512_BF16.with_("avx512_vnni_bf16", ("-mavx512vnni",), ("avx512_vnni",))
+NEON = Instructions("neon", ("-march=armv8-a",), ("neon",), vectors="neon", machine="aarch64")
 
 
 class KernelSet(NamedTuple):
@@ -74,6 +79,7 @@ KERNEL_SETS = (
     KernelSet("float32", AVX512),
     KernelSet("bfloat16", AVX2, source="linear/widened", steps=_EXACT_AVX2, head_step=8, widens=True),
     _EXACT_AVX2,
+    KernelSet("float32", NEON, head_step=4),
 )
 """All of them, the fastest first."""
 

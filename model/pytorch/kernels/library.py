@@ -33,6 +33,17 @@ LINE = 64
 _DONE, _NO_MEMORY, _STOPPED = 0, -1, -3
 
 
+class _Place(ctypes.Structure):
+    """Where a function lies: `Dl_info` of dladdr(3)."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
 class NoKernels(Exception):
     """No native kernels can run this model; the message says why, as a clause without a full stop."""
 
@@ -117,13 +128,25 @@ def _library() -> ctypes.CDLL:
     if not FILE.exists():
         raise NoKernels(f"they were not built: {again}")
     try:
+        _share_openmp()
         library = ctypes.CDLL(str(FILE))
         sources = ctypes.c_uint32.in_dll(library, "headlight_sources").value
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, AttributeError) as error:
         raise NoKernels(f"the built library cannot be loaded ({error}): {again}") from error
     if sources != checksum():
         raise NoKernels(f"they were built for another version: {again}")
     return library
+
+
+def _share_openmp() -> None:
+    """Let libraries that are loaded from now on use the OpenMP of PyTorch.
+
+    PyTorch's wheels for ARM64 load it for themselves alone, unlike those for x86-64.
+    """
+    function = ctypes.CDLL("libtorch_cpu.so").omp_get_thread_num  # loaded already: found by its name
+    place = _Place()
+    if ctypes.CDLL(None).dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(place)):
+        ctypes.CDLL(place.file.decode(), mode=ctypes.RTLD_GLOBAL)
 
 
 def find_kernels(dtype: torch.dtype, capabilities: Mapping[str, bool] | None = None) -> Kernels:

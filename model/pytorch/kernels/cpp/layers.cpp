@@ -284,10 +284,7 @@ char *reserve_scratch(size_t bytes) {
 
 const uint32_t headlight_sources = HEADLIGHT_SOURCES;
 
-int headlight_is_intel() {
-    __builtin_cpu_init();
-    return __builtin_cpu_is("intel") ? 1 : 0;
-}
+int headlight_is_intel() { return is_intel() ? 1 : 0; }
 
 void headlight_end_threads() { omp_pause_resource(omp_pause_soft, omp_get_initial_device()); }
 

@@ -1,4 +1,4 @@
-// Products of a block of rows with a whole matrix, with vector instructions: words are broadcast, columns are lanes.
+// Products of a block of rows with a whole matrix, with vector instructions: columns are lanes.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,17 @@ inline void multiply(const uint32_t *left, int64_t left_stride, int64_t words, c
         Floats acc[R][V];
         for (int r = 0; r < R; r++)
             for (int v = 0; v < V; v++) acc[r][v] = zeros();
-        for (int64_t w = start; w < stop; w++) {
-            if (P::PREFETCHES) fetch(right + (w + words) * stride);
-            decltype(P::right(right, 0)) b[V];
-            for (int v = 0; v < V; v++) b[v] = P::right(right + w * stride, v);
-            for (int r = 0; r < R; r++) {
-                const auto a = rows.at(r, w - start);
-                for (int v = 0; v < V; v++) acc[r][v] = P::step(acc[r][v], a, b[v]);
+        if constexpr (MULTIPLIES_BY_LANES) {
+            add_products<P>(acc, rows, start, stop, words, right, stride);
+        } else {
+            for (int64_t w = start; w < stop; w++) {
+                if (P::PREFETCHES) fetch(right + (w + words) * stride);
+                decltype(P::right(right, 0)) b[V];
+                for (int v = 0; v < V; v++) b[v] = P::right(right + w * stride, v);
+                for (int r = 0; r < R; r++) {
+                    const auto a = rows.at(r, w - start);
+                    for (int v = 0; v < V; v++) acc[r][v] = P::step(acc[r][v], a, b[v]);
+                }
             }
         }
         for (int r = 0; r < R; r++)
@@ -78,7 +82,7 @@ struct Vectors : P {
     }
 
     // `left` (rows, words), its rows `left_stride` apart, times `right` (words, columns), dense, into `out`, likewise.
-    static void mix(int rows, const uint32_t *left, int64_t left_stride, int64_t words, const uint32_t *right,
+    static void mix(int rows, const uint32_t *left, int64_t left_stride, int64_t words, const typename P::Right *right,
                     int64_t columns, float *out) {
         with_rows(rows, [=](auto count) {
             for (int64_t j = 0; j < columns; j += PANEL)

@@ -12,6 +12,9 @@
 
 #include "interface.h"
 
+// `build.py` defines HEADLIGHT_PROCESSOR as the header of what processors of the target's kind have.
+#include HEADLIGHT_PROCESSOR
+
 // The barrier after each step, which also tells all threads the outcome of the step.
 //
 // Each thread writes how far it is to a cache line of its own, and reads those of the others. A counter that all write to
@@ -56,7 +59,7 @@ class Barrier {
     // The others are nearly done. If not, the system has suspended one of them, perhaps for this thread.
     static void rest(int spins) {
         if (spins < SPINS)
-            __builtin_ia32_pause();
+            pause_briefly();
         else
             std::this_thread::yield();
     }

@@ -20,6 +20,7 @@ class WordRows {
    public:
     WordRows(const uint32_t *words, int64_t stride, int64_t) : words_(words), stride_(stride) {}
     Words at(int row, int64_t w) const { return broadcast_word(words_[row * stride_ + w]); }
+    Words vector_at(int row, int64_t w) const { return load_words(words_ + row * stride_ + w); }
 
    private:
     const uint32_t *words_;

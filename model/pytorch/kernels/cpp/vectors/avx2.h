@@ -1,10 +1,13 @@
 // Vectors of eight lanes, for processors with AVX2, FMA and F16C.
 #pragma once
 
+#include <immintrin.h>
+
 namespace HEADLIGHT_NAMESPACE {
 
 constexpr int LANES = 8;
 constexpr int BLOCK_ROWS = 6, BLOCK_VECTORS = 2;  // of a product's sums: 12 of 16 registers
+constexpr bool MULTIPLIES_BY_LANES = false;  // loads broadcast words at no cost
 
 using Floats = __m256;
 using Words = __m256i;

@@ -1,10 +1,13 @@
 // Vectors of sixteen lanes, for processors with AVX-512 (F, BW, VL, DQ).
 #pragma once
 
+#include <immintrin.h>
+
 namespace HEADLIGHT_NAMESPACE {
 
 constexpr int LANES = 16;
 constexpr int BLOCK_ROWS = 8, BLOCK_VECTORS = 3;  // of a product's sums: 24 of 32 registers
+constexpr bool MULTIPLIES_BY_LANES = false;  // loads broadcast words at no cost
 
 using Floats = __m512;
 using Words = __m512i;

@@ -5,8 +5,6 @@
 // run it.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
 #include <cstring>
 
@@ -16,7 +14,7 @@
 namespace HEADLIGHT_NAMESPACE {
 
 // Have a cache line brought into the second-level cache; the address need not be valid.
-inline void fetch(const void *from) { _mm_prefetch((const char *)from, _MM_HINT_T1); }
+inline void fetch(const void *from) { __builtin_prefetch(from, 0, 2); }
 
 }  // namespace HEADLIGHT_NAMESPACE
 
