@@ -313,7 +313,8 @@ class ModelInfo:
     `head` is what the model predicts, None for a plain encoder. `similarity` is the function that its
     sentence vectors are meant to be compared with; `no_ranking` is why texts cannot be ranked by them, None
     if they can. `weight_bytes` is the size of the files with the encoder's weights, or with its graph;
-    `parameters` is how many numbers the encoder's weights are, None if a graph has them.
+    `parameters` is how many numbers the encoder's weights are, None if a graph has them. `processors` says in
+    words what a graph in eight bits is for, None for anything else.
     """
 
     family: str
@@ -343,6 +344,7 @@ class ModelInfo:
     no_ranking: str | None = None
     weight_bytes: int = 0
     parameters: int | None = None
+    processors: str | None = None
 
     @property
     def runs(self) -> str:
