@@ -71,6 +71,8 @@ class OnnxBackend:
         self._shared = opened(max(1, cores // self.lanes))
         self._exposes_attention = graph.FORMAT_KEY in self._shared.metadata
         check_fits(self._shared, folder)
+        # Before the pooling of a foreign graph is found by its vectors, which saturated sums would change.
+        precision = find_precision(self._shared, file, on_cpu=self._on_cpu)
         if not self._exposes_attention:
             folder = with_own_vector(self._shared, folder)
         no_ranking = folder.no_ranking or self._shared.metadata.get(graph.NO_RANKING_KEY)
@@ -78,7 +80,6 @@ class OnnxBackend:
         self._heads = Heads(
             NUMPY, folder.dense, predictor, folder.layout.splade or Splade(), folder.token_dense
         )
-        precision = find_precision(self._shared, file, on_cpu=self._on_cpu)
         found = precision.name
         if found == INT8 and not self._on_cpu:
             raise Unsupported(
