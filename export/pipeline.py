@@ -1,6 +1,6 @@
 """Exports a model to a folder that runs without PyTorch, after comparing its outputs with PyTorch's."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib.metadata import version
@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from export.contents import add_tokenizer, copy_contents, digests, source_weights, write_manifest
 from export.errors import ExportError
 from export.output_folder import check_place, clear_remains, whole
-from export.parity import Quantity, Row, as_data, compare, random_encodings
+from export.parity import Row, as_data, compare, random_encodings
 from export.precision import PRECISIONS, RANDOM, REAL, Dtype, Precision
 from export.rounding import judge, reorder
 from export.tasks import choose_task
@@ -24,6 +24,7 @@ from model.checkpoints.exported_prediction import FILE as PREDICTION
 from model.checkpoints.exported_prediction import write_predictor
 from model.checkpoints.folder import read_folder
 from model.checkpoints.source import model_name, resolve
+from model.choices import Processors
 from model.contract import Encoding, ModelInfo
 from model.onnx.backend import OnnxBackend
 from model.onnx.file import GRAPH, OnnxFile
@@ -34,6 +35,8 @@ from model.pytorch.precision import EXACT
 Step = Callable[[str], AbstractContextManager[None]]
 """Reports the name of a step while a `with` block runs, and then how long it took."""
 
+_FIRST, _FEW = "first texts", 12
+"""What is compared first in int8, before minutes are spent on a large model: so many of the texts."""
 _ORDERS = 6
 """In how many orders PyTorch adds up at most, to tell how much float32 rounds."""
 
@@ -41,25 +44,32 @@ _ORDERS = 6
 class ParityMissed(ExportError):
     """The exported graph differs from the model by more than its bounds; `rows` is the comparison."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[Row], way_out: str) -> None:
         missed = ", ".join(f"{row.what} of {row.inputs}" for row in rows if not row.ok)
         super().__init__(
             f"The exported graph differs from PyTorch by more than its bound ({missed}), and was deleted: "
-            "export in float32, or serve the model with PyTorch."
+            f"{way_out}, or serve the model with PyTorch."
         )
         self.rows = rows
 
 
 def export(
-    source: str, target: Path, *, dtype: Dtype, overwrite: bool, step: Step, task: str | None = None
+    source: str,
+    target: Path,
+    *,
+    dtype: Dtype,
+    overwrite: bool,
+    step: Step,
+    task: str | None = None,
+    processors: Processors = "any",
 ) -> list[Row]:
     """Export a model to the folder `target`, and compare the result with the model.
 
-    `task` is as for `choose_task`. Returns the comparison. Raises ExportError, ModelError or OSError; then
-    `target` is unchanged.
+    `task` is as for `choose_task`; `processors` are those that a graph in int8 is for. Returns the
+    comparison. Raises ExportError, ModelError or OSError; then `target` is unchanged.
     """
     precision = PRECISIONS[dtype]
-    precision.check()
+    precision.check(processors)
     with step(f"Finding {source}"):
         folder = resolve(source)
     clear_remains(target)
@@ -68,7 +78,7 @@ def export(
         with step("Reading the weights"):
             checkpoint, chosen = choose_task(load_checkpoint(folder), task)
         with step(f"Tracing and writing the graph in {dtype}"):
-            _write(checkpoint, new, precision, chosen)
+            _write(checkpoint, new, precision, chosen, processors)
         with step("Copying the tokenizer and the modules after the encoder"):
             copy_contents(folder, checkpoint.folder.layout, new)
             add_tokenizer(checkpoint.folder, new)
@@ -77,18 +87,22 @@ def export(
             manifest = _manifest(source, folder, checkpoint, dtype, new)
             if chosen is not None:
                 manifest["task"] = chosen
+            if precision.quantized:
+                manifest["for"] = processors
         with step("Comparing with PyTorch in float32"):
-            rows = _compare(choose_task(load_checkpoint(folder), task)[0], new, precision.bounds)
+            rows = _compare(choose_task(load_checkpoint(folder), task)[0], new, precision)
         if dtype == "float32" and not all(row.ok for row in rows):
             with step("Comparing both with PyTorch in float64"):
                 rows = _judge(rows, folder, task, new)
         write_manifest(new, {**manifest, "parity": as_data(rows)})
         if not all(row.ok for row in rows):
-            raise ParityMissed(rows)
+            raise ParityMissed(rows, precision.way_out(processors))
     return rows
 
 
-def _write(checkpoint: Checkpoint, new: Path, precision: Precision, task: str | None) -> None:
+def _write(
+    checkpoint: Checkpoint, new: Path, precision: Precision, task: str | None, processors: Processors
+) -> None:
     """Write the graph, with a description of the model in its metadata."""
     config, no_ranking = checkpoint.encoder.config, checkpoint.folder.no_ranking
     described = {
@@ -99,7 +113,7 @@ def _write(checkpoint: Checkpoint, new: Path, precision: Precision, task: str | 
         **({} if task is None else {TASK_KEY: task}),
         **({} if no_ranking is None else {NO_RANKING_KEY: f"{no_ranking}, and export the model again"}),
     }
-    precision.write(checkpoint.encoder, new, described)
+    precision.write(checkpoint.encoder, new, described, processors)
 
 
 def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, new: Path) -> dict[str, Any]:
@@ -138,16 +152,23 @@ def _name(source: str, folder: Path) -> str:
     return folder.resolve().name if name in ("", ".", "..") else name
 
 
-def _compare(checkpoint: Checkpoint, new: Path, bounds: Mapping[str, Mapping[Quantity, float]]) -> list[Row]:
-    """Run the exported folder as the service would, beside the model itself, loaded anew."""
+def _compare(checkpoint: Checkpoint, new: Path, precision: Precision) -> list[Row]:
+    """Run the exported folder as the service would, beside the model itself, loaded anew.
+
+    In int8 a few texts run first: if these miss a bound, they alone are compared.
+    """
     # Both run at once, each on half of the cores, and numpy on one thread: with more threads than cores,
     # most of them would wait.
     threads = max(1, torch.get_num_threads() // 2)
     reference = TorchBackend(checkpoint, device="cpu", dtype="float32", threads=threads)
     written = OnnxBackend(read_folder(new), OnnxFile(new / GRAPH, new), device="cpu", threads=threads)
-    inputs = _inputs(checkpoint, reference.info)
     with threadpool_limits(limits=1, user_api="blas"):
-        return compare(reference, written, inputs, bounds)
+        if precision.quantized:
+            some = {_FIRST: checkpoint.tokenizer.encode(TEXTS[:_FEW])}
+            rows = compare(reference, written, some, {_FIRST: precision.bounds[REAL]})
+            if not all(row.ok for row in rows):
+                return rows
+        return compare(reference, written, _inputs(checkpoint, reference.info), precision.bounds)
 
 
 def _judge(rows: Sequence[Row], folder: Path, task: str | None, new: Path) -> list[Row]:

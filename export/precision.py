@@ -11,6 +11,7 @@ from export.errors import ExportError
 from export.parity import Quantity
 from export.quantization.int8 import quantize
 from export.writer import write_graph
+from model.choices import Processors
 from model.encoder.encoder import Encoder
 from model.onnx.names import DTYPE_KEY
 from model.onnx.vnni import NO_VNNI, has_exact_eight_bits
@@ -32,22 +33,30 @@ class Precision:
     traced: torch.dtype = torch.float32
     quantized: bool = False
 
-    def check(self) -> None:
+    def way_out(self, processors: Processors) -> str:
+        """Say what to export if a graph differs by more than its bounds."""
+        if self.quantized and processors == "any":
+            return "export with --for vnni or arm64 (weights of eight bits instead of seven), or in float32"
+        return "export in float32"
+
+    def check(self, processors: Processors) -> None:
         """Raise ExportError where the graph could not be compared."""
-        if self.quantized and not has_exact_eight_bits():
+        if self.quantized and processors != "any" and not has_exact_eight_bits():
             raise ExportError(
-                f"The graph in eight bits cannot be compared here: {NO_VNNI}. Export it on a processor with "
-                "VNNI, or without --quantize int8."
+                f"The graph for {processors} cannot be compared here: {NO_VNNI}. Export it with --for any, "
+                "or on a processor with VNNI."
             )
 
-    def write(self, encoder: Encoder, folder: Path, described: Mapping[str, object]) -> None:
+    def write(
+        self, encoder: Encoder, folder: Path, described: Mapping[str, object], processors: Processors
+    ) -> None:
         """Write the graph of an encoder, which is changed, with a description in its metadata."""
         if self.traced != torch.float32:
             encoder.reduce_precision(self.traced)
         about = {DTYPE_KEY: str(self.traced).removeprefix("torch."), **described}
         path = write_graph(encoder, folder, {key: str(value) for key, value in about.items()})
         if self.quantized:
-            quantize(path, path)
+            quantize(path, path, processors)
 
 
 def _everywhere(bounds: Mapping[Quantity, float]) -> Mapping[str, Mapping[Quantity, float]]:

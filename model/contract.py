@@ -306,14 +306,14 @@ class ModelInfo:
     is the execution provider of the runtime, None if the runtime has only one. `exposes_attention` says that
     every hidden state and the attention can be read; if False, only the last hidden state can, and without
     `exposes_tokens` not even that: the graph returns sentence vectors alone, pooled as `pooling` says, which
-    is empty if that is not known. `kernels` is
-    the instruction set of the native kernels that run the model, None if it runs without them; `no_kernels`
-    then gives the reason, where a user could expect them. `tasks` are the names of the model's adapters;
-    `default_task` is the one that sequences without a task run with, None if they run without an adapter.
-    `head` is what the model predicts, None for a plain encoder. `similarity` is the function that its
-    sentence vectors are meant to be compared with; `no_ranking` is why texts cannot be ranked by them, None
-    if they can. `weight_bytes` is the size of the files with the encoder's weights, or with its graph;
-    `parameters` is how many numbers the encoder's weights are, None if a graph has them.
+    is empty if that is not known. `kernels` is the instruction set of the native kernels that run the model,
+    None if it runs without them; `no_kernels` then gives the reason, where a user could expect them. `tasks`
+    are the names of the model's adapters; `default_task` is the one that sequences without a task run with,
+    None if they run without an adapter. `head` is what the model predicts, None for a plain encoder.
+    `similarity` is the function that its sentence vectors are meant to be compared with; `no_ranking` is why
+    texts cannot be ranked by them, None if they can. `weight_bytes` is the size of the files with the
+    encoder's weights, or with its graph; `parameters` is how many numbers the encoder's weights are, None if
+    a graph has them. `processors` says in words what a graph in eight bits is for, None for anything else.
     """
 
     family: str
@@ -343,6 +343,7 @@ class ModelInfo:
     no_ranking: str | None = None
     weight_bytes: int = 0
     parameters: int | None = None
+    processors: str | None = None
 
     @property
     def runs(self) -> str:

@@ -75,6 +75,8 @@ def _describe(folder: Path, info: ModelInfo) -> Iterator[tuple[str, str]]:
         f"{info.max_length} tokens",
     )
     yield "runs", info.runs
+    if info.processors is not None:
+        yield "for", info.processors
     poolings = " and ".join(info.pooling) or "the graph's own pooling"
     unit = ", of unit length" if info.normalize else ""
     yield "vectors", f"{info.sentence_size} numbers by {poolings}{unit}"

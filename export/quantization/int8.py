@@ -1,8 +1,9 @@
 """Quantizes an exported graph to int8 products, which run in float32 if a run observes what depends on them.
 
 Weights are rounded to int8, with one scale per output. Activations are rounded to uint8 at run time, with
-one scale per run, so a text's vector depends slightly on the other texts of its batch. Sums are exact on
-processors with instructions for them (VNNI, or those of ARM); x86 without VNNI saturates the sums of pairs.
+one scale per run, so a text's vector depends slightly on the other texts of its batch. x86 without VNNI
+saturates sums of pairs of products, unless weights have seven bits (`model.onnx.vnni`): a graph for any
+processor has these, and is as fast.
 
 This is precise enough for sentence vectors but not for attention: a softmax is sensitive to differences of
 less than a hundredth, and maps of MiniLM are off by up to 0.4. No choice of int8 products avoids that:
@@ -25,12 +26,13 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from export.quantization.outliers import Channels, evened, largest_inputs, set_apart
+from model.choices import Processors
 from model.contract import FloatArray
 from model.onnx import names
+from model.onnx.precision import EIGHT_BITS, SEVEN_BITS
 
 _CONTRIB = "com.microsoft"  # operators of ONNX Runtime
 _NONE = "int8.none"  # the constant 0
-_LARGEST = 127  # of int8 weights, symmetric: −128 is not used
 _EXTERNAL_FROM = 1024  # bytes; smaller tensors stay in the graph, where shape inference reads them
 
 
@@ -60,29 +62,30 @@ _Groups = dict[
 ]  # by input, and by the layers whose observed outputs depend on the product
 
 
-def quantize(source: Path, target: Path) -> None:
+def quantize(source: Path, target: Path, processors: Processors) -> None:
     """Read the graph `source` with its external data, and write it as int8 to `target` and `target`.data.
 
-    Only products with constant weights change, and the metadata entry `model.onnx.names.DTYPE_KEY` becomes
-    "int8"; inputs, outputs and other metadata stay the same. The same source gives the same bytes. Existing
-    files at `target` are replaced once everything is written.
+    Only products with constant weights change; the metadata then has "int8" as `DTYPE_KEY` and the
+    `processors` that the graph is for. Inputs, outputs and other metadata stay the same. The same source
+    gives the same bytes. Existing files at `target` are replaced once everything is written.
     """
     model = onnx.load(source)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".int8-") as folder:
-        _quantize(model, Path(folder))
+        _quantize(model, processors, Path(folder))
         _write(model, target, Path(folder))
 
 
-def _quantize(model: ModelProto, folder: Path) -> None:
+def _quantize(model: ModelProto, processors: Processors, folder: Path) -> None:
     groups = _groups(model.graph)
     largest = largest_inputs(model, sorted({x for x, _ in groups}), folder)
-    _quantize_products(model.graph, groups, largest)
+    _quantize_products(model.graph, groups, largest, SEVEN_BITS if processors == "any" else EIGHT_BITS)
     _halve_table(model.graph)
     _drop_unused(model.graph)
     if all(opset.domain != _CONTRIB for opset in model.opset_import):
         model.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
-    about = {entry.key: entry.value for entry in model.metadata_props} | {names.DTYPE_KEY: "int8"}
-    helper.set_model_props(model, about)
+    about = {entry.key: entry.value for entry in model.metadata_props}
+    told = {names.DTYPE_KEY: "int8", names.PROCESSORS_KEY: processors}
+    helper.set_model_props(model, about | told)
 
 
 # ------------------------------------------------------------------------------------------ products
@@ -98,15 +101,17 @@ def _groups(graph: GraphProto) -> _Groups:
     return groups
 
 
-def _quantize_products(graph: GraphProto, groups: _Groups, largest: dict[str, FloatArray]) -> None:
-    """Replace every product."""
+def _quantize_products(
+    graph: GraphProto, groups: _Groups, largest: dict[str, FloatArray], limit: int
+) -> None:
+    """Replace every product, with weights of −`limit` to `limit`."""
     weights = {tensor.name: tensor for tensor in graph.initializer}
     made_by = {output: node for node in graph.node for output in node.output}
     replaced: dict[str, list[NodeProto]] = {}  # output of an old node -> the nodes that replace it
     for (x, layers), products in groups.items():
         exact = {p: numpy_helper.to_array(weights[p.weight]) for p in products}
         channels = _channels(_is_normed(x, made_by), largest[x], list(exact.values()))
-        nodes, constants = _int8(x, exact, channels)
+        nodes, constants = _int8(x, exact, channels, limit)
         graph.initializer.extend(constants)
         replaced |= {node.output[0]: [] for product in products for node in product.nodes}
         replaced[products[0].matmul.output[0]] = [_choice(layers, products, nodes)] if layers else nodes
@@ -202,7 +207,7 @@ def _channels(normed: bool, inputs: FloatArray, weights: Sequence[FloatArray]) -
 
 
 def _int8(
-    x: str, products: Mapping[_Product, FloatArray], channels: Channels | None
+    x: str, products: Mapping[_Product, FloatArray], channels: Channels | None, limit: int
 ) -> tuple[list[NodeProto], list[TensorProto]]:
     """Round x once and multiply it by each of the rounded weights; returns nodes and their constants."""
     nodes, constants = _rounded_input(x, channels)
@@ -210,7 +215,7 @@ def _int8(
     for product, weight in products.items():
         result = product.result if apart is None else f"{product.result}.most"
         nodes.append(_integer_product(x, product, result))
-        constants += _rounded_weight(product.weight, weight, channels)
+        constants += _rounded_weight(product.weight, weight, channels, limit)
         if apart is not None:
             more, rows = _float_product(x, product, weight, result, apart)
             nodes += more
@@ -251,14 +256,16 @@ def _float_product(
     return nodes, [numpy_helper.from_array(apart, f"{name}.apart"), rows]
 
 
-def _rounded_weight(name: str, weight: FloatArray, channels: Channels | None) -> list[TensorProto]:
-    """Round a weight (in, out) to the int8 multiples of a scale for each output: (in, out) and (out,)."""
+def _rounded_weight(
+    name: str, weight: FloatArray, channels: Channels | None, limit: int
+) -> list[TensorProto]:
+    """Round a weight (in, out) to multiples of a scale for each output: int8 (in, out), and (out,)."""
     if channels is not None:
         factors = channels.factors[:, None]
         weight = np.divide(weight, factors, out=np.zeros_like(weight), where=factors > 0)
     largest = np.abs(weight).max(axis=0)  # (out,)
-    scale = np.where(largest > 0, largest / _LARGEST, 1).astype(np.float32)
-    value = np.clip(np.rint(weight / scale), -_LARGEST, _LARGEST).astype(np.int8)
+    scale = np.where(largest > 0, largest / limit, 1).astype(np.float32)
+    value = np.clip(np.rint(weight / scale), -limit, limit).astype(np.int8)
     return [
         numpy_helper.from_array(value, f"{name}.int8"),
         numpy_helper.from_array(scale, f"{name}.scale"),

@@ -32,8 +32,18 @@ FILES: dict[str, Table] = {
 _TOKENIZER_ARGUMENTS = ("processor_kwargs", "tokenizer_args")
 ADAPTERS = "adapter_config.json"
 
-OTHER_GRAPHS = tuple(f"model_{what}.onnx" for what in ("optimized", "fp16", "quantized", "int8", "uint8"))
-"""What exporters for Qdrant and transformers.js call graphs, the most exact first."""
+OTHER_GRAPHS = tuple(
+    f"model_{what}.onnx"
+    for what in (
+        *("optimized", "O1", "O2", "O3", "fp16"),
+        *("uint8", "quint8_avx2"),
+        *("quantized", "int8", "qint8_avx512_vnni", "qint8_avx512", "qint8_arm64"),
+    )
+)
+"""What exporters for Qdrant, transformers.js and sentence-transformers call graphs, the most exact first.
+
+Unsigned weights are exact on every processor; signed ones of eight bits not on x86 without VNNI.
+"""
 
 LOADING = (
     *("revision", "token", "cache_dir", "local_files_only", "trust_remote_code", "subfolder", "use_fast"),

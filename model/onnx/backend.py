@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,12 @@ from model.heads.sparse import Splade
 from model.lanes import choose_lanes, count_cores
 from model.onnx import names as graph
 from model.onnx.fetches import Fetches, choose_fetches
-from model.onnx.file import OnnxFile, check_whole
+from model.onnx.file import OnnxFile, check_whole, list_beside
 from model.onnx.foreign import check_foreign, feed
 from model.onnx.grouping import group_lengths, padded_tokens
 from model.onnx.own_vector import with_own_vector
 from model.onnx.padded_batch import Arrays, PaddedBatch
-from model.onnx.precision import INT8, Precision, read_precision
+from model.onnx.precision import INT8, Precision, read_precision, told_precision
 from model.onnx.session import CPU, Graph, Processor, choose_processor
 from model.onnx.vnni import NO_VNNI, has_exact_eight_bits
 from model.progress import Progress
@@ -70,6 +71,8 @@ class OnnxBackend:
         self._shared = opened(max(1, cores // self.lanes))
         self._exposes_attention = graph.FORMAT_KEY in self._shared.metadata
         check_fits(self._shared, folder)
+        # Before the pooling of a foreign graph is found by its vectors, which saturated sums would change.
+        precision = find_precision(self._shared, file, on_cpu=self._on_cpu)
         if not self._exposes_attention:
             folder = with_own_vector(self._shared, folder)
         no_ranking = folder.no_ranking or self._shared.metadata.get(graph.NO_RANKING_KEY)
@@ -77,7 +80,7 @@ class OnnxBackend:
         self._heads = Heads(
             NUMPY, folder.dense, predictor, folder.layout.splade or Splade(), folder.token_dense
         )
-        found = read_dtype(self._shared, file, on_cpu=self._on_cpu)
+        found = precision.name
         if found == INT8 and not self._on_cpu:
             raise Unsupported(
                 f"{file.path} has int8 products, which run only on CPUs: for CUDA, export it in float16.",
@@ -100,7 +103,7 @@ class OnnxBackend:
             task=self._shared.metadata.get(graph.TASK_KEY),
             head=None if predictor is None else predictor.info,
         )
-        self.info: ModelInfo = replace(described, weight_bytes=file.size)
+        self.info: ModelInfo = replace(described, weight_bytes=file.size, processors=precision.processors)
 
     def cost(self, lengths: Sequence[int]) -> int:
         """Return the tokens of the padded batches, padding included."""
@@ -181,19 +184,29 @@ class OnnxBackend:
         return {output: found} if alone else padded.choose_states(layers, found)
 
 
-def read_dtype(opened: Graph, file: OnnxFile, *, on_cpu: bool) -> str:
+def find_precision(opened: Graph, file: OnnxFile, *, on_cpu: bool) -> Precision:
     """Return what a graph computes in, as it says or as its file shows.
 
     Raises CheckpointError for eight bits whose sums would saturate on this processor.
     """
-    told = opened.metadata.get(graph.DTYPE_KEY)
-    precision = read_precision(file.path) if told is None else Precision(told, saturates=told == INT8)
+    told = told_precision(opened.metadata)
+    precision = told or read_precision(file.path)
     if precision.saturates and on_cpu and not has_exact_eight_bits():
+        way_out = _exact_beside(file) if told is None else "export it again with --quantize int8 --for any"
         raise CheckpointError(
-            f"{file.path} multiplies in eight bits, and {NO_VNNI}: run it on a processor with VNNI, or use "
-            "the graph in float32."
+            f"{file.path} is for {precision.processors}, and {NO_VNNI}: {way_out}, or run it on a processor "
+            "with VNNI."
         )
-    return precision.name
+    return precision
+
+
+def _exact_beside(file: OnnxFile) -> str:
+    """Name a graph beside a foreign one whose sums do not saturate, to run instead."""
+    for path in list_beside(file):
+        with suppress(CheckpointError):
+            if not read_precision(path).saturates:
+                return f"run {path.name} beside it"
+    return "run the graph in float32"
 
 
 def check_fits(opened: Graph, folder: ModelFolder) -> None:

@@ -11,6 +11,7 @@ from model.keys.files import OTHER_GRAPHS
 GRAPH = "model.onnx"
 MANIFEST = "manifest.json"
 """Written beside an exported graph; `files` has the size in bytes and the SHA-256 of each file."""
+_NAMES = (GRAPH, *OTHER_GRAPHS)
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,14 @@ def find_graph(source: Path) -> OnnxFile | None:
     if source.is_file() and source.suffix == ".onnx":
         folder = source.parent
         return OnnxFile(source, folder.parent if folder.name == "onnx" else folder)
-    candidates = (folder / name for name in (GRAPH, *OTHER_GRAPHS) for folder in (source, source / "onnx"))
+    candidates = (folder / name for name in _NAMES for folder in (source, source / "onnx"))
     return next((OnnxFile(path, source) for path in candidates if path.is_file()), None)
+
+
+def list_beside(file: OnnxFile) -> list[Path]:
+    """List the other graphs beside one, under the names that `find_graph` knows, in its order."""
+    beside = (file.path.with_name(name) for name in _NAMES)
+    return [path for path in beside if path != file.path and path.is_file()]
 
 
 def check_whole(file: OnnxFile) -> None:

@@ -9,7 +9,7 @@ weights only those of signed eight bits are read.
 import math
 import mmap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from model.errors import CheckpointError
 from model.files import open_regular, reason
+from model.onnx.names import DTYPE_KEY, PROCESSORS_KEY
 
 INT8 = "int8"
 _GRAPH, _NODE, _INITIALIZER, _OPERATOR, _DIMS, _TYPE, _RAW = 7, 1, 5, 4, 1, 2, 9
@@ -29,7 +30,19 @@ _FOUR_BITS = frozenset(("MatMulNBits", "MatMulBnb4"))
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 _LEAST = 1024
 """Numbers of a weight: smaller tensors are constants."""
-_SEVEN_BITS = 64
+SEVEN_BITS, EIGHT_BITS = 64, 127
+"""The largest weights whose sums never saturate, and the largest of eight bits; both are symmetric."""
+_VNNI, _ARM = "x86 processors with VNNI", "ARM"
+_PROCESSORS: dict[str | None, str] = {
+    "any": "any processor (weights of seven bits)",
+    "vnni": f"{_VNNI}, and {_ARM} (weights of eight bits)",
+    "arm64": f"{_ARM}, and {_VNNI} (weights of eight bits)",
+    None: f"{_VNNI}, and {_ARM} (an older export, which does not say it: weights of eight bits)",
+}
+_OTHERS = {
+    True: f"{_VNNI}, and {_ARM} (signed weights of eight bits)",
+    False: "any processor (weights of seven bits, or unsigned)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +50,21 @@ class Precision:
     """What most products of a graph are computed in: float32, float16, bfloat16, int8 or int4.
 
     `saturates` says that sums of eight-bit products are exact only with VNNI: weights are signed, and larger
-    than seven bits, or lie in another file.
+    than seven bits, or lie in another file. `processors` says in words what a graph in eight bits is for.
     """
 
     name: str
     saturates: bool = False
+    processors: str | None = None
+
+
+def told_precision(metadata: Mapping[str, str]) -> Precision | None:
+    """Return the precision that an exported graph tells in its metadata, None if it tells none."""
+    told = metadata.get(DTYPE_KEY)
+    if told != INT8:
+        return None if told is None else Precision(told)
+    processors = metadata.get(PROCESSORS_KEY)
+    return Precision(INT8, processors != "any", _PROCESSORS.get(processors, _PROCESSORS[None]))
 
 
 def read_precision(path: Path) -> Precision:
@@ -56,17 +79,17 @@ def read_precision(path: Path) -> Precision:
                     if number == _NODE:
                         operators.update(_operator(content, start, end))
                     elif number == _INITIALIZER:
-                        kind, size, raw = _tensor(content, start, end)
-                        if size >= _LEAST and kind in _FLOATS:
+                        kind, shape, raw = _tensor(content, start, end)
+                        if (size := math.prod(shape)) >= _LEAST and kind in _FLOATS:
                             numbers[_FLOATS[kind]] += size
-                        elif size >= _LEAST and kind == _SIGNED and not saturates:
+                        elif len(shape) > 1 and kind == _SIGNED and not saturates:  # others are zero points
                             saturates = raw is None or _is_large(content, raw)
         except (ValueError, IndexError, OSError) as error:
             raise CheckpointError(f"{path} is damaged or is not an ONNX file: {reason(error)}.") from error
     if operators & _FOUR_BITS:
         return Precision("int4")
     if operators & _EIGHT_BITS:
-        return Precision(INT8, saturates)
+        return Precision(INT8, saturates, _OTHERS[saturates])
     return Precision(numbers.most_common(1)[0][0] if numbers else "float32")
 
 
@@ -81,8 +104,8 @@ def _operator(content: mmap.mmap, start: int, end: int) -> Iterator[str]:
     yield from (content[a:b].decode() for number, a, b in _fields(content, start, end) if number == _OPERATOR)
 
 
-def _tensor(content: mmap.mmap, start: int, end: int) -> tuple[int, int, tuple[int, int] | None]:
-    """Return the type of a tensor, its size, and where its numbers are; None if they are elsewhere."""
+def _tensor(content: mmap.mmap, start: int, end: int) -> tuple[int, list[int], tuple[int, int] | None]:
+    """Return the type of a tensor, its shape, and where its numbers are; None if they are elsewhere."""
     kind, dims, raw = 0, [], None
     for number, first, last in _fields(content, start, end):
         if number == _TYPE:
@@ -94,12 +117,12 @@ def _tensor(content: mmap.mmap, start: int, end: int) -> tuple[int, int, tuple[i
             while offset < last:  # one number, or several that are packed
                 size, offset = _varint(content, offset)
                 dims.append(size)
-    return kind, math.prod(dims), raw
+    return kind, dims, raw
 
 
 def _is_large(content: mmap.mmap, raw: tuple[int, int]) -> bool:
     weights = np.frombuffer(content[slice(*raw)], np.int8)
-    return bool((weights < -_SEVEN_BITS).any() or (weights > _SEVEN_BITS).any())
+    return bool((weights < -SEVEN_BITS).any() or (weights > SEVEN_BITS).any())
 
 
 def _fields(content: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -249,6 +249,28 @@ def test_a_module_outside_of_the_model_is_refused(flat: Path, tmp_path: Path) ->
 # ------------------------------------------------------------------------------------- it is not written
 
 
+def test_eight_bits_that_lose_too_much_are_told_by_a_few_texts(
+    flat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing else is compared then, which takes minutes for a large model; the way out is more bits."""
+    bounds: dict[str, dict[Quantity, float]] = {
+        "random tokens": {},
+        "texts": {"1 - sentence cosine": 1e-9},
+    }
+    monkeypatch.setitem(PRECISIONS, "int8", replace(PRECISIONS["int8"], bounds=bounds))
+    assert main([str(flat), str(tmp_path / "missed"), "--quantize", "int8"]) == 1
+    out, err = capsys.readouterr()
+    rows = out.splitlines()[1:]
+    assert rows
+    assert all("  first texts  " in row for row in rows)
+    assert err.splitlines()[-1].endswith(
+        "by more than its bound (1 - sentence cosine of first texts), and was deleted: export with --for "
+        "vnni or arm64 (weights of eight bits instead of seven), or in float32, or serve the model with "
+        "PyTorch."
+    )
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_missed_bound_leaves_nothing(
     flat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,8 @@ from export.__main__ import main
         (["a", "b", "--dtype", "bfloat16"], "'bfloat16'"),
         (["a", "b", "--quantize", "int4"], "'int4'"),
         (["a", "b", "--quantize", "int8", "--dtype", "float16"], "remove --dtype float16"),
+        (["a", "b", "--for", "vnni"], "--for vnni says what an int8 graph is for: add --quantize int8"),
+        (["a", "b", "--quantize", "int8", "--for", "avx2"], "'avx2'"),
         (["a", "b", "--nothing"], "--nothing"),
     ],
 )
@@ -35,7 +37,8 @@ def test_the_help_names_every_argument(capsys: pytest.CaptureFixture[str]) -> No
         main(["--help"])
     assert end.value.code == 0
     out = capsys.readouterr().out
-    for named in ("MODEL", "OUT_DIR", "--dtype", "--quantize", "--overwrite", "headlight --model OUT_DIR"):
+    options = ("--dtype", "--quantize", "--for", "--overwrite")
+    for named in ("MODEL", "OUT_DIR", *options, "headlight --model OUT_DIR"):
         assert named in out
 
 

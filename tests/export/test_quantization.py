@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import torch
 from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, numpy_helper
 
 from export.quantization.int8 import quantize
 from export.quantization.outliers import evened, set_apart
 from export.writer import WEIGHTS, write_graph
+from model.choices import Processors
 from model.encoder.config import EncoderConfig
 from model.encoder.parts import LayerConfig, Rotary
 from model.onnx import names as graph
@@ -40,10 +40,8 @@ KINDS: dict[str, dict[str, Any]] = {
 SEQUENCES = [[i * 7 % 13 for i in range(20)], [4, 0, 12, 7, 7, 1, 9], [5, 3, 2]]
 Feeds = dict[str, NDArray[np.int64]]
 Pair = tuple[ExportedGraph, ExportedGraph]
-needs_vnni = pytest.mark.skipif(
-    not any(torch.cpu.get_capabilities().get(name) for name in ("avx512_vnni", "avx_vnni", "amx_int8")),
-    reason="without VNNI the sums of int8 products saturate at 16 bits on x86",
-)
+BITS: dict[Processors, int] = {"any": 64, "vnni": 127, "arm64": 127}
+"""The largest weight of a graph, by what it is for."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +55,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
         source = write_graph(encoder, folder, {"made.for": "tests"})
         target = folder / "int8" / GRAPH
         target.parent.mkdir()
-        quantize(source, target)
+        quantize(source, target, "any")
         return ExportedGraph(source, LAYERS, HEADS), ExportedGraph(target, LAYERS, HEADS)
 
     return of
@@ -87,7 +85,6 @@ def nodes(part: GraphProto) -> Iterator[NodeProto]:
                 yield from nodes(attribute.g)
 
 
-@needs_vnni
 @pytest.mark.parametrize("kind", KINDS)
 def test_hidden_states_are_close_and_not_equal(kind: str, pair: Callable[[str], Pair]) -> None:
     """Products are rounded to int8, and it costs little."""
@@ -147,9 +144,13 @@ def test_only_products_with_constant_weights_are_quantized(kind: str, pair: Call
     assert {n.input[1] for n in products[-free:]}.isdisjoint(weights)
 
 
-def test_weights_have_a_scale_for_each_output(pair: Callable[[str], Pair]) -> None:
-    """Each column of a weight, with what its input is divided by, is rounded to its own 127th part."""
-    before, after = (onnx.load(g.path).graph for g in pair("bert"))
+@pytest.mark.parametrize("processors", BITS)
+def test_weights_have_a_scale_for_each_output(
+    processors: Processors, pair: Callable[[str], Pair], tmp_path: Path
+) -> None:
+    """Each column of a weight, with what its input is divided by, is rounded to its own parts."""
+    quantize(pair("bert")[0].path, tmp_path / GRAPH, processors)
+    before, after = (onnx.load(path).graph for path in (pair("bert")[0].path, tmp_path / GRAPH))
     exact, found = ({t.name: numpy_helper.to_array(t) for t in g.initializer} for g in (before, after))
     made_by = {output: node for node in nodes(after) for output in node.output}
     kinds = set()
@@ -160,7 +161,7 @@ def test_weights_have_a_scale_for_each_output(pair: Callable[[str], Pair]) -> No
         apart = factors == 0
         weight = exact[name] / np.where(apart, np.inf, factors)[:, None]
         value, scale = found[f"{name}.int8"], found[f"{name}.scale"]
-        np.testing.assert_allclose(scale * 127, np.abs(weight).max(axis=0), rtol=1e-5)
+        np.testing.assert_allclose(scale * BITS[processors], np.abs(weight).max(axis=0), rtol=1e-5)
         assert (np.abs(value * scale - weight) <= scale * 0.501).all()
         if apart.any():
             np.testing.assert_array_equal(found[f"{name}.apart"], np.flatnonzero(apart))
@@ -193,13 +194,13 @@ def test_large_channels_do_not_cost_the_others_their_digits() -> None:
 
 
 def test_the_graph_keeps_its_face(pair: Callable[[str], Pair]) -> None:
-    """Inputs, outputs with their shapes, and metadata stay; only the dtype is another."""
+    """Inputs, outputs with their shapes, and metadata stay; only the dtype and what it is for are others."""
     exact, rounded = (onnx.load(g.path) for g in pair("bert"))
     assert list(exact.graph.input) == list(rounded.graph.input)
     assert list(exact.graph.output) == list(rounded.graph.output)
     about = [{entry.key: entry.value for entry in model.metadata_props} for model in (exact, rounded)]
     assert about[0][graph.FORMAT_KEY] == graph.FORMAT
-    assert about[1] == about[0] | {graph.DTYPE_KEY: "int8"}
+    assert about[1] == about[0] | {graph.DTYPE_KEY: "int8", graph.PROCESSORS_KEY: "any"}
     onnx.checker.check_model(pair("bert")[1].path)
 
 
@@ -209,7 +210,7 @@ def test_nothing_else_is_written_and_the_same_again(pair: Callable[[str], Pair],
     first = {path.name: path.read_bytes() for path in rounded.path.parent.iterdir()}
     assert set(first) == {GRAPH, WEIGHTS}
     for _ in range(2):
-        quantize(exact.path, tmp_path / GRAPH)
+        quantize(exact.path, tmp_path / GRAPH, "any")
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
     assert all(str(exact.path.parent).encode() not in content for content in first.values())
     assert len(first[WEIGHTS]) < (exact.path.parent / WEIGHTS).stat().st_size
@@ -227,5 +228,5 @@ def test_a_failed_write_leaves_nothing(
 
     monkeypatch.setattr("export.quantization.int8.onnx_ir.save", full)
     with pytest.raises(OSError, match="No space"):
-        quantize(pair("bert")[0].path, tmp_path / GRAPH)
+        quantize(pair("bert")[0].path, tmp_path / GRAPH, "any")
     assert not list(tmp_path.iterdir())

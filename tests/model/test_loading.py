@@ -118,6 +118,28 @@ def test_the_graph_of_a_folder_is_found_where_exporters_put_it(lay_out: LayOut, 
     assert find_graph(tmp_path) == OnnxFile(tmp_path / "onnx/model_optimized.onnx", tmp_path)
     assert lay_out("both")[1] == nested
     assert find_graph(nested.path) == nested
+
+
+@pytest.mark.parametrize(
+    ("there", "found"),
+    [
+        ("model_int8 model_uint8", "model_uint8"),
+        ("model_quantized model_uint8 model_int8", "model_uint8"),
+        (
+            "model_qint8_arm64 model_qint8_avx512 model_qint8_avx512_vnni model_quint8_avx2",
+            "model_quint8_avx2",
+        ),
+        ("model_qint8_arm64 model_qint8_avx512_vnni", "model_qint8_avx512_vnni"),
+        ("model_quint8_avx2 model_fp16 model_O3", "model_O3"),
+    ],
+)
+def test_of_several_graphs_the_one_that_is_exact_on_every_processor_is_found(
+    there: str, found: str, tmp_path: Path
+) -> None:
+    """As exporters name them: unsigned weights before signed ones, and more bits before eight."""
+    for name in there.split():
+        (tmp_path / f"{name}.onnx").touch()
+    assert find_graph(tmp_path) == OnnxFile(tmp_path / f"{found}.onnx", tmp_path)
     (tmp_path / "model.onnx").touch()
     assert find_graph(tmp_path) == OnnxFile(tmp_path / "model.onnx", tmp_path)
     (tmp_path / "other.onnx").touch()
