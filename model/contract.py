@@ -6,6 +6,7 @@ L layers, H heads, D head size, C hidden size, V vocabulary.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -270,12 +271,13 @@ class Batch:
     def pack(cls, encodings: Sequence[Encoding], wants: Sequence[Want]) -> "Batch":
         """Concatenate encodings in order; `wants` has one entry for each."""
         lengths = [len(encoding) for encoding in encodings]
+        unattended = [encoding.unattended for encoding in encodings]
         return cls(
             input_ids=np.array([i for e in encodings for i in e.token_ids], dtype=np.int64),
             segment_ids=np.array([i for e in encodings for i in e.segment_ids], dtype=np.int64),
-            cu_seqlens=np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
+            cu_seqlens=np.array([0, *accumulate(lengths)], dtype=np.int64),
             wants=tuple(wants),
-            unattended=tuple(e.unattended for e in encodings) if any(e.unattended for e in encodings) else (),
+            unattended=tuple(unattended) if any(unattended) else (),
         )
 
     def __len__(self) -> int:

@@ -202,8 +202,9 @@ class ServiceState:
         If it will be `queued` and was not admitted when its head arrived, also if no model has room for it.
         """
         self.memory.check_room(permit, permit.body_bytes)
-        small = permit.body_bytes < MIN_BODY_BYTES and not self._overload.may_refuse
-        if queued and not permit.admitted and not small:
+        if not queued or permit.admitted:
+            return
+        if permit.body_bytes >= MIN_BODY_BYTES or self._overload.may_refuse:
             refusal = self._overload.full(permit.client, permit.body_bytes, returned=permit.returned)
             if refusal is not None:
                 permit.retry = refusal.retry()
