@@ -122,7 +122,7 @@ def main() -> int:
         own(self, name, _Counted(backend, counting), *others)  # type: ignore[arg-type]
 
     inline_passes._BRIEF_S = _BRIEF_S
-    InlinePasses.__init__ = begin  # type: ignore[method-assign, assignment]
+    InlinePasses.__init__ = begin  # type: ignore[method-assign]
     signal.signal(signal.SIGUSR1, counting.obey)
     threading.Thread(target=counting.listen, daemon=True).start()
     return serve(sys.argv[1:])

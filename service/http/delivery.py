@@ -15,7 +15,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from model.contract import Encoding, Output
 from model.errors import ModelError
 from service.engine.engine import Arrivals
-from service.http.negotiation import is_short
+from service.http.negotiation import is_short, listed
 from service.http.request_context import RequestContext
 from service.http.streaming_response import StreamedResponse, WholeResponse
 from service.lifecycle import ServiceState
@@ -213,11 +213,10 @@ class Delivery:
 
     def _coding(self) -> str | None:
         """Choose the content coding, if the response may be long enough for one."""
-        accepted = self.request.headers.getlist("accept-encoding")
-        if FORMATS[self.style.format].binary or self.bound < MIN_BYTES or not accepted:
+        if FORMATS[self.style.format].binary or self.bound < MIN_BYTES:
             return None
-        accept_encoding = ", ".join(accepted)
-        return choose_coding(accept_encoding, self.codings) if is_short(accept_encoding) else None
+        accepted = listed(self.request, b"accept-encoding")
+        return choose_coding(accepted, self.codings) if accepted and is_short(accepted) else None
 
     def _headers(self, coding: str | None) -> dict[str, str]:
         timing = ", ".join(f"{stage};dur={1e3 * seconds:.3f}" for stage, seconds in self.stages.items())

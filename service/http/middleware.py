@@ -68,7 +68,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.other(scope, receive, send)
             return
-        context = open_context(scope, self.state.peers)
+        context = open_context(scope, self.state)
         context.path = scope["path"]
         context.endpoint, scope["path_params"] = self.state.endpoints.find(scope["path"], scope["method"])
         bodiless = scope["method"] == "HEAD"

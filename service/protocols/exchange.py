@@ -18,8 +18,9 @@ from model.tokenization.tokenizer import Text, Truncation
 from service.engine.admission import DeadlineTooShort, OverloadedError
 from service.engine.engine import Engine, Result
 from service.http.delivery import Delivery, Work
+from service.http.negotiation import header
 from service.http.request_body import ParsedRequest
-from service.http.request_context import RequestContext
+from service.http.request_context import RequestContext, context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem
@@ -86,11 +87,10 @@ class Exchange:
     @classmethod
     def open(cls, request: Request, parsed: ParsedRequest[Any]) -> "Exchange":
         """Find the model and the deadline; raises Problem."""
-        state: ServiceState = request.app.state.service
-        own_s = _deadline(request)
+        context = context_of(request.scope)
+        state, own_s = context.state, _deadline(request)
         engine = state.engine(parsed.body.model)
         seconds = min(engine.timeout_s, own_s)
-        context: RequestContext = request.state.context
         left_s = seconds - context.waited_s
         until = asyncio.get_running_loop().time() + left_s
         context.permit.within_s, context.permit.until = seconds, time.perf_counter() + left_s
@@ -318,18 +318,18 @@ class Exchange:
 
 def _deadline(request: Request) -> float:
     """Return the seconds that the client's header gives this request; infinity without one."""
-    header = request.headers.get("x-request-timeout-ms")
-    if header is None:
+    given = header(request, b"x-request-timeout-ms", None)
+    if given is None:
         return math.inf
-    digits = header.isascii() and header.isdigit() and len(header) <= _MAX_DIGITS
-    if not (digits and int(header) > 0):
+    digits = given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS
+    if not (digits and int(given) > 0):
         raise Problem(
             "invalid-request",
             "The header X-Request-Timeout-Ms must be a whole number of milliseconds, at least 1 and with at "
             f"most {_MAX_DIGITS} digits.",
-            members={"field": "X-Request-Timeout-Ms", "actual": header},
+            members={"field": "X-Request-Timeout-Ms", "actual": given},
         )
-    return int(header) / 1000
+    return int(given) / 1000
 
 
 def _check_repeated(field: str, size: int, settings: Settings) -> None:

@@ -9,11 +9,10 @@ from typing import Any, cast
 from service.clients.addresses import client_of, peer_address
 from service.clients.recent_connections import FEW
 from service.clients.slow_readers import Reader, unread
-from service.http.body_limits import ABANDON_FACTOR
 from service.http.connections.door import REFUSAL_S, Answered, Door, Refused
-from service.http.connections.joined_writes import JoinedWrites
 from service.http.connections.parsing import Parsing, Reading
 from service.http.connections.response_head import header_lines, response_head
+from service.http.request_body import ABANDON_FACTOR
 from service.http.request_context import RequestContext, context_of, open_context, request_id
 from service.lifecycle import ServiceState
 from service.problems import Problem
@@ -66,7 +65,6 @@ class Protocol(Parsing):
         self.flow = self._reading = Reading(transport)
         self._client = client_of(peer_address({"client": self.client}))
         self._source = self._state.charged_for_reading(self._client)
-        self._writes = JoinedWrites(transport)
         self._reader = Reader(
             transport,
             self._state.readers,
@@ -129,8 +127,8 @@ class Protocol(Parsing):
         state, context, known, returned = self._state, None, True, False
         verdict: Refused | bool = False
         if self._source != self._client:
-            context = open_context(scope, state.peers)
-            known = context.identify(state.keys)
+            context = open_context(scope, state)
+            known = context.identify()
             self._client = context.permit.client
         state.presence.note(self._client)
         # A client that does not read is refused by the app, which waits for it.
@@ -152,7 +150,7 @@ class Protocol(Parsing):
                 return
             returned, self._told = told is not None and told.returns(time.monotonic()), None
         # The body may arrive before the request is served, and is charged to its client from here on.
-        context = context or open_context(scope, state.peers)
+        context = context or open_context(scope, state)
         context.waited_s, self._waited_s = self._waited_s, 0.0
         in_use, permit = state.recent_connections.note(self), context.permit
         permit.only_connection, permit.few_connections, permit.returned = in_use == 1, in_use <= FEW, returned
@@ -180,8 +178,6 @@ class Protocol(Parsing):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._served = cycle
-        cycle.transport = self._writes
-        self._writes.begin()
         self._reader.begin()
         context = context_of(cycle.scope)
         begin = partial(self._begin, cycle, app, context, time.monotonic())
@@ -226,7 +222,9 @@ class Protocol(Parsing):
         self._waited_s = 0.0
         if self._closing:
             self.close()
-        elif self.cycle.response_complete:
+        elif not self.cycle.response_complete:
+            context_of(self.cycle.scope).arrived = True
+        else:
             self._keep_alive()
             if self._leaves_to is not None:
                 self.leave(self._leaves_to)
@@ -236,7 +234,6 @@ class Protocol(Parsing):
 
     def on_response_complete(self) -> None:
         """Continue with the next request, or send the pending refusal."""
-        self._writes.flush()  # the head of a response without a body
         self.server_state.total_requests += 1
         self._idle_since = time.monotonic()
         permit = context_of(self._served.scope).permit

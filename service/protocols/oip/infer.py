@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from model.contract import Encoding
 from model.tokenization.tokenizer import Text, Truncation
-from service.http.content_coding import CODINGS
+from service.http.negotiation import CODINGS
 from service.protocols.embedding import embed_together, vector
 from service.protocols.exchange import Exchange
 from service.protocols.fields import Listed
