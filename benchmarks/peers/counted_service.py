@@ -119,10 +119,10 @@ def main() -> int:
     own = InlinePasses.__init__
 
     def begin(self: InlinePasses, name: str, backend: Backend, *others: Any) -> None:
-        own(self, name, _Counted(backend, counting), *others)  # type: ignore[arg-type]
+        own(self, name, _Counted(backend, counting), *others)
 
     inline_passes._BRIEF_S = _BRIEF_S
-    InlinePasses.__init__ = begin  # type: ignore[method-assign]
+    InlinePasses.__init__ = begin  # type: ignore[method-assign, assignment]
     signal.signal(signal.SIGUSR1, counting.obey)
     threading.Thread(target=counting.listen, daemon=True).start()
     return serve(sys.argv[1:])

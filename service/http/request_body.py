@@ -15,8 +15,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from service.http.json_body import MAX_INDICES, MAX_VALUES, REST, TooManyValuesError, parse
-from service.http.negotiation import ARRAY_TYPES, header, json_coding, negotiate
-from service.http.request_context import Body, RequestContext, context_of
+from service.http.negotiation import ARRAY_TYPES, json_coding, negotiate
+from service.http.request_context import Body, RequestContext
 from service.memory_limits import ARRIVING, PARSED, SMALL_BYTES
 from service.problems import Problem, from_validation_error
 from service.replies.decompression import DamagedError, LargerError, decompress, most_bytes
@@ -91,7 +91,8 @@ async def read_request(
 
     Raises Problem, or ClientDisconnect if the client disconnects first.
     """
-    context, rules = context_of(request.scope), _rules(schema)
+    context: RequestContext = request.scope["state"]["context"]
+    rules = _rules(schema)
     limit = context.state.settings.inputs_of(rules.most_inputs)
     most_numbers = rules.most_numbers or limit
     body = context.body or await read_body(request, rules.formats, most_numbers, rules.fewer_values)
@@ -129,7 +130,8 @@ async def read_body(
     For routes where the body says which schema it has: `formats` and `most_numbers` are the most that any of
     them has. Raises as `read_request` does, but for what a schema says.
     """
-    context, coding = context_of(request.scope), json_coding(request)
+    context: RequestContext = request.scope["state"]["context"]
+    coding = json_coding(request)
     context.form = negotiate(request, formats)
     content = await receive_body(request, coding)
     context.body = await parse_body(request, content, most_numbers, way_out=way_out)
@@ -142,10 +144,9 @@ async def receive_body(request: Request, coding: str | None = None, *, queued: b
     `queued` says whether they will wait for a model. Raises the 413, the 429 by its size, the 408 and the 400
     of damaged ones, or ClientDisconnect if the client disconnects first.
     """
-    context = context_of(request.scope)
+    context: RequestContext = request.scope["state"]["context"]
     permit, settings = context.permit, context.state.settings
-    declared = header(request, b"content-length", "")
-    permit.body_bytes = int(declared) if declared.isdigit() else 0
+    permit.body_bytes = context.declared_bytes
     if permit.body_bytes > settings.max_body_bytes:
         raise _too_large(permit.body_bytes, settings.max_body_bytes)
     context.state.admit(permit, queued=queued)
@@ -223,7 +224,7 @@ async def parse_body(
     `most_values` is the most of the whole body, besides a few for each input, and `way_out` says what to do
     about more. The memory of its parsed form, `transient`, is charged. Raises the 400, the 422 and the 429.
     """
-    context = context_of(request.scope)
+    context: RequestContext = request.scope["state"]["context"]
     settings = context.state.settings
     # Small bodies are parsed without an await, so only one exists in parsed form at a time: not charged.
     transient = PARSED * len(content) if PARSED * len(content) > SMALL_BYTES else 0

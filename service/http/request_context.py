@@ -78,6 +78,10 @@ class RequestContext:
     """The form of its response, which is chosen before its body is read."""
     body: Body | None = None
     """Its body, if that was read before its schema was known."""
+    declared_bytes: int = 0
+    """The size of its body, as its head says."""
+    timeout_ms: str | None = None
+    """Its header `X-Request-Timeout-Ms`."""
     arrived: bool = False
     """Whether its body is known to have arrived as a whole."""
 
@@ -130,10 +134,14 @@ def open_context(scope: MutableMapping[str, Any], service: ServiceState) -> Requ
     state = scope.setdefault("state", {})
     if _KEY in state:
         return context_of(scope)
-    given, authorization, parents, states = None, [], [], []
+    given, length, timeout, authorization, parents, states = None, None, None, [], [], []
     for name, value in scope["headers"]:
         if name == b"x-request-id":
             given = given or value.decode("latin-1")
+        elif name == b"content-length":
+            length = value if length is None else length
+        elif name == b"x-request-timeout-ms":
+            timeout = value.decode("latin-1") if timeout is None else timeout
         elif name == b"authorization":
             authorization.append(value.decode("latin-1"))
         elif name == b"traceparent":
@@ -144,6 +152,8 @@ def open_context(scope: MutableMapping[str, Any], service: ServiceState) -> Requ
     record = RequestRecord(request_id(given), peer_address(scope), service.peers.forwarded_for(scope), parent)
     client = client_of(record.forwarded_for or record.peer)
     context = RequestContext(service, record, Permit(client, memory_client=client))
+    context.declared_bytes = int(length) if length and length.isdigit() else 0
+    context.timeout_ms = timeout
     if authorization:
         context.authorization = ", ".join(authorization)
     state[_KEY] = context

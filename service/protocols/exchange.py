@@ -18,9 +18,8 @@ from model.tokenization.tokenizer import Text, Truncation
 from service.engine.admission import DeadlineTooShort, OverloadedError
 from service.engine.engine import Engine, Result
 from service.http.delivery import Delivery, Work
-from service.http.negotiation import header
 from service.http.request_body import ParsedRequest
-from service.http.request_context import RequestContext, context_of
+from service.http.request_context import RequestContext
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem
@@ -87,8 +86,8 @@ class Exchange:
     @classmethod
     def open(cls, request: Request, parsed: ParsedRequest[Any]) -> "Exchange":
         """Find the model and the deadline; raises Problem."""
-        context = context_of(request.scope)
-        state, own_s = context.state, _deadline(request)
+        context: RequestContext = request.scope["state"]["context"]
+        state, own_s = context.state, _deadline(context.timeout_ms)
         engine = state.engine(parsed.body.model)
         seconds = min(engine.timeout_s, own_s)
         left_s = seconds - context.waited_s
@@ -316,9 +315,8 @@ class Exchange:
             )
 
 
-def _deadline(request: Request) -> float:
+def _deadline(given: str | None) -> float:
     """Return the seconds that the client's header gives this request; infinity without one."""
-    given = header(request, b"x-request-timeout-ms", None)
     if given is None:
         return math.inf
     digits = given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS
