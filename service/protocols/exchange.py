@@ -145,17 +145,18 @@ class Exchange:
         texts, for a model of late interaction. A request may call this several times. Raises NoTokens for a
         text of which nothing is left that the model could run, unless none `runs`.
         """
-        repeated = len(prompt.encode()) * len(texts) + len(query.encode()) * (len(texts) - 1)
-        _check_repeated("query" if query else "prompt", repeated, self.state.settings)
+        repeated = 0
+        if prompt or query:
+            repeated = len(prompt.encode()) * len(texts) + len(query.encode()) * (len(texts) - 1)
+            _check_repeated("query" if query else "prompt", repeated, self.state.settings)
         permit, memory, record = self.context.permit, self.state.memory, self.context.record
         body_bytes = 0 if self._body_charged else permit.body_bytes
         self._body_charged = True
         permit.body_bytes += repeated
-        unused, self._transient = self._transient, 0
         # At most one token per byte and what a role adds, and at most the model's limit per input.
         tokens = permit.body_bytes + len(texts) * self.engine.added_tokens(role)
         most = TOKEN_BYTES * min(tokens, len(texts) * self.engine.info.max_length)
-        memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * repeated + most, unused)
+        memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * repeated + most, self._unused())
         if "tokenize" not in record.stages.begun:
             record.stages.begin("tokenize")
         try:
@@ -168,9 +169,9 @@ class Exchange:
                 error.advice = self.cutting
             raise
         self.tokenize_s += seconds
-        tokens = sum(map(len, encodings))
+        tokens = sum([len(encoding.token_ids) for encoding in encodings])
         record.tokens = (record.tokens or 0) + tokens
-        memory.release_part(permit, most - TOKEN_BYTES * tokens)
+        self._transient = most - TOKEN_BYTES * tokens
         if runs:
             self._check_tokens(encodings, place)
         return encodings
@@ -178,7 +179,7 @@ class Exchange:
     def _check_tokens(self, encodings: Sequence[Encoding], place: Callable[[int], str]) -> None:
         pools_prompt = self.engine.info.include_prompt
         for index, encoding in enumerate(encodings):
-            if len(encoding) <= (0 if pools_prompt else encoding.prompt_length):
+            if len(encoding.token_ids) <= (0 if pools_prompt else encoding.prompt_length):
                 raise NoTokens(field=self.name(place(index)))
 
     def tokenized(self, seconds: float) -> None:
@@ -224,28 +225,28 @@ class Exchange:
         large before computing anything: `way_out` says how to make it smaller. Raises what `view` raises,
         OverloadedError, InferenceError and Problem.
         """
-        tokens, most = sum(map(len, encodings)), 0
+        work, most = Work.of(encodings), 0
         if holding is not None:
-            most, known = await self.off_loop(lambda: holding.most(encodings), tokens)
+            most, known = await self.off_loop(lambda: holding.most(encodings), work.tokens)
             self.check_size(bound(style, known), way_out)
-            self.state.memory.take(self.context.permit, most)
+            self.state.memory.take(self.context.permit, most, self._unused())
 
         def plan() -> tuple[list[View], int, int]:
             views = [view(index, encoding) for index, encoding in enumerate(encodings)]
             expected = [one.expected for one in views]
             return views, bound(style, expected), waiting_bytes(style, expected)
 
-        views, size, waiting = await self.off_loop(plan, tokens)
+        views, size, waiting = await self.off_loop(plan, work.tokens)
         unused = 0 if holding is None else most - holding.kept(views)
         self.reserve_answer(style, size, way_out, waiting=waiting, unused=unused)
-        delivery = self.delivery(style, Work.of(encodings), size + waiting)
+        delivery = self.delivery(style, work, size + waiting)
         wants = [view.want for view in views]
 
         def make_item(index: int, output: Output) -> Item:
             return views[index].item(output)
 
         if style.format == "ndjson":
-            self.context.record.stages.begin("queue")
+            self._begin_queue()
             stream = self.engine.stream(encodings, wants, self.context.permit)
             return await delivery.deliver_lines(stream, self.in_time, make_item)
         result = await self.run(encodings, wants)
@@ -258,7 +259,7 @@ class Exchange:
 
     async def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> Result:
         """Compute all outputs, of which a response will be made; raises as `answer` does."""
-        self.context.record.stages.begin("queue")
+        self._begin_queue()
         result = await self.engine.submit(encodings, wants, self.context.permit)
         self._computed(result)
         return result
@@ -267,7 +268,7 @@ class Exchange:
         self, encodings: Sequence[Encoding], wants: Sequence[Want], take: Callable[[int, Output], None]
     ) -> None:
         """Do what `run` does, but hand on each output with its index as it arrives, so that few are kept."""
-        self.context.record.stages.begin("queue")
+        self._begin_queue()
         start, waited_s = time.perf_counter(), None
         async with aclosing(self.engine.stream(encodings, wants, self.context.permit)) as stream:
             async for arrivals in stream:
@@ -276,6 +277,12 @@ class Exchange:
                     take(index, output)
         queue_s = waited_s or 0.0
         self._computed(Result([], queue_s, time.perf_counter() - start - queue_s))
+
+    def _begin_queue(self) -> None:
+        """Wait with no more memory than is needed."""
+        self.context.record.stages.begin("queue")
+        if unused := self._unused():
+            self.state.memory.release_part(self.context.permit, unused)
 
     def _computed(self, result: Result) -> None:
         """Record how long the outputs took."""
@@ -297,12 +304,17 @@ class Exchange:
         if too many large responses are in progress.
         """
         self.check_size(size, way_out)
-        unused, self._transient = unused + self._transient, 0
+        memory, permit = self.state.memory, self.context.permit
         try:
-            self.state.memory.take_answer(self.context.permit, style.growth * size + waiting, unused)
+            memory.take_answer(permit, style.growth * size + waiting, unused + self._unused())
         except Problem:
             self.state.readers.make_room()
             raise
+
+    def _unused(self) -> int:
+        """Return the bytes that are reserved and not needed any more, which the caller releases."""
+        unused, self._transient = self._transient, 0
+        return unused
 
     def check_size(self, size: int, way_out: str) -> None:
         """Raise the 413 for a response that could have more bytes than the limit."""

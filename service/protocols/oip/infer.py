@@ -41,7 +41,8 @@ async def infer(exchange: Exchange, body: Inference) -> Response:
     before, after = _frame(body, shape, truncated)
     exchange.alone, exchange.frame = True, lambda _: (before, after)
     exchange.value = partial(_values, binary=body.binary)
-    headers = {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(before))}
+    length = b"%d" % len(before)
+    headers = {b"content-type": b"application/octet-stream", HEADER_LENGTH.lower().encode(): length}
     return await embed_together(
         exchange,
         plan,
