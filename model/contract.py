@@ -346,6 +346,10 @@ class ModelInfo:
     weight_bytes: int = 0
     parameters: int | None = None
 
+    def __hash__(self) -> int:
+        """Let plans for a model be kept: each is described once."""
+        return id(self)
+
     @property
     def runs(self) -> str:
         """What the model runs on, in words."""

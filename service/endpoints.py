@@ -62,6 +62,11 @@ class Endpoint:
     """The headers of its requests, as parameters of the OpenAPI schema."""
     octets: str | None = None
     """What its bodies and responses are as `application/octet-stream`, besides JSON."""
+    label: str = field(init=False)
+    """Its route in metrics and logs: by default the path up to the first parameter."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", self.route or self.path.partition("/{")[0] or "/")
 
     @property
     def inference(self) -> bool:
@@ -72,11 +77,6 @@ class Endpoint:
     def documented_path(self) -> str:
         """The path as OpenAPI writes it, without the types of parameters."""
         return self.path.replace(":path}", "}")
-
-    @property
-    def label(self) -> str:
-        """Its route in metrics and logs: by default the path up to the first parameter."""
-        return self.route or self.path.partition("/{")[0] or "/"
 
 
 class _Pattern(NamedTuple):

@@ -251,7 +251,8 @@ class Memory:
         before = permit.memory_bytes
         permit.memory_bytes = before + size
         self.bytes += size
-        self._added_bytes += max(size, 0)
+        if size > 0:
+            self._added_bytes += size
         self._large += (before + size > SMALL_BYTES) - (before > SMALL_BYTES)
         if self._shared:
             self._counters.own[MEMORY], self._counters.own[LARGE] = self.bytes, self._large

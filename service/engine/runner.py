@@ -306,8 +306,7 @@ def is_finite(output: Output) -> bool:
     top, summary = output.top, output.summary
     maps = [output.attention, output.thumbnails, *((top.weights, top.residual) if top else ())]
     arrays = [output.sentence, output.tokens, *output.heads.values(), *(summary.values() if summary else ())]
-    with np.errstate(invalid="ignore", over="ignore"):
-        return all(map(_finite, _floats(arrays))) and all(map(_scores, _floats(maps)))
+    return all(map(_finite, _floats(arrays))) and all(map(_scores, _floats(maps)))
 
 
 def _floats(arrays: Sequence[NDArray[Any] | None]) -> list[NDArray[np.float32]]:
@@ -315,10 +314,10 @@ def _floats(arrays: Sequence[NDArray[Any] | None]) -> list[NDArray[np.float32]]:
     return [array for array in arrays if array is not None and array.dtype == np.float32]
 
 
-# A sum of finite terms is finite unless it overflows: only then is every term checked.
+# The largest number of an array with a NaN is NaN, which is less than none.
 def _finite(array: NDArray[np.float32]) -> bool:
-    return bool(np.isfinite(np.add.reduce(array, axis=None)) or np.isfinite(array).all())
+    return _scores(array) and bool(np.minimum.reduce(array, axis=None, initial=np.inf) > -np.inf)
 
 
 def _scores(array: NDArray[np.float32]) -> bool:
-    return bool(np.add.reduce(array, axis=None) < np.inf or (array < np.inf).all())
+    return bool(np.maximum.reduce(array, axis=None, initial=-np.inf) < np.inf)

@@ -23,7 +23,7 @@ _ANSWER_BYTES = 256
 
 def bound(style: AnswerStyle, expected: Iterable[Expected]) -> int:
     """Bound the bytes of an uncompressed response of such items."""
-    return bound_head(style) + sum(bound_item(style, item) for item in expected)
+    return bound_head(style) + sum([bound_item(style, item) for item in expected])
 
 
 def bound_head(style: AnswerStyle) -> int:

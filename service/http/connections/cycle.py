@@ -36,7 +36,7 @@ class Cycle(RequestResponseCycle):
         self.response_started, self.waiting_for_100_continue = True, False
         own = {name: value for name, value in headers if name in (b"content-length", b"connection")}
         lines = [*self.default_headers, *headers]
-        if own.get(b"connection", b"").lower() == b"close":
+        if own.get(b"connection") == b"close":
             self.keep_alive = False
         elif not self.keep_alive:
             lines.append((b"connection", b"close"))
