@@ -270,7 +270,7 @@ class Batch:
     @classmethod
     def pack(cls, encodings: Sequence[Encoding], wants: Sequence[Want]) -> "Batch":
         """Concatenate encodings in order; `wants` has one entry for each."""
-        lengths = [len(encoding) for encoding in encodings]
+        lengths = [len(encoding.token_ids) for encoding in encodings]
         unattended = [encoding.unattended for encoding in encodings]
         return cls(
             input_ids=np.array([i for e in encodings for i in e.token_ids], dtype=np.int64),

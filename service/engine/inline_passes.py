@@ -40,7 +40,7 @@ class InlinePasses:
         That is so if they would take long, if something else of this process runs or waits, or if one of them
         fails: the runner finds out which one, and counts the failure.
         """
-        lengths = [len(encoding) for encoding in encodings]
+        lengths = [len(encoding.token_ids) for encoding in encodings]
         tokens = max(1, sum(lengths))
         # All cores help, unless other processes use theirs.
         lanes = 1 if self.scheduler.siblings_idle else self.scheduler.shares

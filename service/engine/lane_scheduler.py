@@ -89,7 +89,8 @@ class LaneScheduler:
                 pass
             self._waiting.remove(turn)
             self._running.append(turn)
-            self._publish(turn)
+            if self._counters.others:
+                self._publish(turn)
             self._clock = self._used[owner]
             self._changed.notify_all()
         try:
@@ -111,7 +112,8 @@ class LaneScheduler:
             self._clock = max(self._used.get(owner, 0), self._clock)
             self._used[owner] = self._clock + tokens
             self._running.append(turn)
-            self._publish(turn)
+            if self._counters.others:
+                self._publish(turn)
             return turn
 
     def end_helpers(self) -> None:
@@ -139,12 +141,13 @@ class LaneScheduler:
             if turn in self._running:
                 self._running.remove(turn)
                 self._ended = time.perf_counter()
-                self._publish(turn)
+                if self._counters.others:
+                    self._publish(turn)
                 if self._waiting:
                     self._changed.notify_all()
 
     def _publish(self, changed: Turn) -> None:
-        if self._counters.others and not changed.express:
+        if not changed.express:
             self._counters.own[LANES_ENDED] = time.monotonic_ns()
             self._counters.own[LANES] = sum(not turn.express for turn in self._running)
 

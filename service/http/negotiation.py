@@ -77,8 +77,8 @@ def _is_json(content_type: str) -> bool:
 
 def content_coding(request: Request) -> str | None:
     """Return the content coding of a body, None for no coding; raises the 415."""
-    coding = header(request, b"content-encoding", "").strip().lower()
-    if coding in _NO_CODING:
+    coding = header(request, b"content-encoding", "")
+    if not coding or (coding := coding.strip().lower()) in _NO_CODING:
         return None
     if coding not in DECODINGS:
         raise Problem(
@@ -94,7 +94,7 @@ def negotiate(request: Request, formats: tuple[Format, ...]) -> Form:
     """Read which of the `formats` and which type of arrays a client asks for; raises the 406."""
     chosen = choose_format(request, formats)
     if not request.scope["query_string"]:
-        return Form(chosen)
+        return JSON if chosen == "json" else Form(chosen)
     try:
         return Form(chosen, _read_array_type(request, chosen, formats))
     except Problem as fault:

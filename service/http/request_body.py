@@ -5,7 +5,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Generic, TypeVar
@@ -149,11 +148,19 @@ async def receive_body(request: Request, coding: str | None = None, *, queued: b
     permit.body_bytes = context.declared_bytes
     if permit.body_bytes > settings.max_body_bytes:
         raise _too_large(permit.body_bytes, settings.max_body_bytes)
-    context.state.admit(permit, queued=queued)
-    patience_s = settings.patience_s
+    context.state.admit(permit, arrived=context.arrived, queued=queued)
+    if context.arrived:
+        body = await _receive(request, settings.max_body_bytes)
+    else:
+        body = await _receive_in_time(request, settings.max_body_bytes, settings.patience_s)
+    permit.body_bytes = len(body)
+    return body if coding is None else await _decompressed(context, body, coding)
+
+
+async def _receive_in_time(request: Request, limit: int, patience_s: float) -> bytes:
     try:
-        async with nullcontext() if context.arrived else asyncio.timeout(patience_s):
-            body = await _receive(request, settings.max_body_bytes)
+        async with asyncio.timeout(patience_s):
+            return await _receive(request, limit)
     except TimeoutError:
         raise Problem(
             "request-timeout",
@@ -161,8 +168,6 @@ async def receive_body(request: Request, coding: str | None = None, *, queued: b
             headers={"Connection": "close"},
             members={"limit": patience_s},
         ) from None
-    permit.body_bytes = len(body)
-    return body if coding is None else await _decompressed(context, body, coding)
 
 
 async def _receive(request: Request, limit: int) -> bytes:

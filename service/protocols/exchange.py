@@ -79,9 +79,7 @@ class Exchange:
     """Whether the value of the only item is the response, without a list around it."""
     tokenize_s: float = 0.0
     _body_charged: bool = False
-
-    def __post_init__(self) -> None:
-        self._transient = self.parsed.transient
+    _transient: int = 0
 
     @classmethod
     def open(cls, request: Request, parsed: ParsedRequest[Any]) -> "Exchange":
@@ -95,7 +93,9 @@ class Exchange:
         context.permit.within_s, context.permit.until = seconds, time.perf_counter() + left_s
         context.record.model = engine.name
         context.record.inputs = len(getattr(parsed.body, parsed.body.listed))
-        return cls(request, context, state, engine, parsed, seconds, until)
+        exchange = cls(request, context, state, engine, parsed, seconds, until)
+        exchange._transient = parsed.transient
+        return exchange
 
     async def in_time(self, work: Awaitable[T]) -> T:
         """Await the work, but cancel it when the request times out (504)."""
@@ -157,8 +157,7 @@ class Exchange:
         tokens = permit.body_bytes + len(texts) * self.engine.added_tokens(role)
         most = TOKEN_BYTES * min(tokens, len(texts) * self.engine.info.max_length)
         memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * repeated + most, self._unused())
-        if "tokenize" not in record.stages.begun:
-            record.stages.begin("tokenize")
+        record.stages.begin("tokenize")
         try:
             encodings, seconds = await self.engine.tokenize(
                 texts, truncation, prompt, permit, lambda size: memory.tokenizing(permit, size), role

@@ -37,7 +37,7 @@ def bound_item(style: AnswerStyle, item: Expected) -> int:
     size = strings = item.column_bytes
     if item.encoding is not None and style.value is None:
         strings += json_bytes("".join(item.encoding.tokens))
-        size = strings + _ITEM_BYTES + len(item.encoding) * _TOKEN_BYTES
+        size = strings + _ITEM_BYTES + len(item.encoding.token_ids) * _TOKEN_BYTES
         if item.labels or item.column_bytes:
             size += _MORE_BYTES + item.labels * _LABEL_BYTES
     size += strings if form.quoted else 0

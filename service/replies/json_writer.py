@@ -118,7 +118,7 @@ def _item(style: AnswerStyle, item: Item, more: Mapping[str, Any] | None = None)
     for name, array in item.arrays.items():
         small &= array.size <= most
         column, member = place_of(name)
-        numbers = _rounded(style, name, array)
+        numbers = array if style.decimals is None else _rounded(style, style.decimals, name, array)
         fields[column] = {**fields.get(column, {}), member: numbers} if member else numbers
     fields |= more or {}
     if small:
@@ -127,10 +127,10 @@ def _item(style: AnswerStyle, item: Item, more: Mapping[str, Any] | None = None)
         yield from _members(fields)
 
 
-def _rounded(style: AnswerStyle, name: str, array: NDArray[Any]) -> Any:
-    if style.decimals is None or not (name in MAPS or name.startswith(SUMMARY)):
+def _rounded(style: AnswerStyle, decimals: int, name: str, array: NDArray[Any]) -> Any:
+    if name not in MAPS and not name.startswith(SUMMARY):
         return array
-    return _Numbers(array, style.decimals, style.unit and name in MAPS)
+    return _Numbers(array, decimals, style.unit and name in MAPS)
 
 
 def _listed(values: Iterable[Iterator[Piece]]) -> Iterator[Piece]:

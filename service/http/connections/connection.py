@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from service.clients.addresses import client_of, peer_address
 from service.clients.recent_connections import FEW
@@ -13,7 +13,7 @@ from service.http.connections.door import REFUSAL_S, Answered, Door, Refused
 from service.http.connections.parsing import Parsing, Reading
 from service.http.connections.response_head import header_lines, response_head
 from service.http.request_body import ABANDON_FACTOR
-from service.http.request_context import RequestContext, context_of, open_context, request_id
+from service.http.request_context import RequestContext, open_context, request_id
 from service.lifecycle import ServiceState
 from service.problems import Problem
 from service.refusals import Told
@@ -87,14 +87,14 @@ class Protocol(Parsing):
         if self._told is not None:
             self._state.absent.remember(self._told)
         for cycle, _ in self.pipeline:  # never started
-            self._state.memory.release(context_of(cycle.scope).permit)
+            self._state.memory.release(cycle.context.permit)
         self.pipeline.clear()
         read = exc is None and self._written()
         super().connection_lost(exc)
         if self._served is not None and not self._served.response_complete:
             self._served.disconnected = True
             self._served.message_event.set()
-            context = context_of(self._served.scope)
+            context = self._served.context
             context.gone = not read
             if context.task is not None:
                 context.task.cancel()
@@ -138,7 +138,7 @@ class Protocol(Parsing):
             and not (self._owes_response or self.flow.write_paused)
         ):
             told = self._told
-            if cast("object", self.cycle) is None:  # another connection may have been closed
+            if not self.cycle:  # another connection may have been closed
                 told = state.absent.claim(self._client)
             elif told is not None and told.client != self._client:
                 told = None
@@ -179,7 +179,7 @@ class Protocol(Parsing):
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._served = cycle
         self._reader.begin()
-        context = context_of(cycle.scope)
+        context = cycle.context
         begin = partial(self._begin, cycle, app, context, time.monotonic())
         if self._probes:
             self._probes = False
@@ -206,7 +206,7 @@ class Protocol(Parsing):
         """Add a part of a body; after the response it is discarded, and too much closes the connection."""
         self._head.body()
         if not self.cycle.response_complete and not self._state.memory.arrived(
-            context_of(self.cycle.scope).permit, len(body)
+            self.cycle.context.permit, len(body)
         ):
             body = b""  # no memory for it: the request is refused when its body is read
         super().on_body(body)
@@ -223,7 +223,7 @@ class Protocol(Parsing):
         if self._closing:
             self.close()
         elif not self.cycle.response_complete:
-            context_of(self.cycle.scope).arrived = True
+            self.cycle.context.arrived = True
         else:
             self._keep_alive()
             if self._leaves_to is not None:
@@ -236,7 +236,7 @@ class Protocol(Parsing):
         """Continue with the next request, or send the pending refusal."""
         self.server_state.total_requests += 1
         self._idle_since = time.monotonic()
-        permit = context_of(self._served.scope).permit
+        permit = self._served.context.permit
         if permit.retry is not None:
             self._told = Told(permit.client, self._idle_since, permit.retry)
         if self.transport.is_closing():
@@ -318,11 +318,11 @@ class Protocol(Parsing):
         log.info("slow reader cut off: %s", why)
         self._state.metrics.rejected.labels(SLOW_READER).inc()
         if self._served is not None and not self._served.response_complete:
-            context_of(self._served.scope).cut_off = True
+            self._served.context.cut_off = True
         self.transport.abort()
 
     def _held_bytes(self) -> int:
-        return 0 if self._served is None else context_of(self._served.scope).permit.memory_bytes
+        return 0 if self._served is None else self._served.context.permit.memory_bytes
 
     def _written(self) -> bool:
         """Whether all bytes of the response that is being sent were written, though not yet its end."""

@@ -7,6 +7,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from service.http.connections.response_head import response_head
+from service.http.request_context import context_of
 
 _CONTROL = bytes(code for code in (*range(0x20), 0x7F) if code != ord("\t"))
 _NO_BODY = (204, 304)
@@ -19,6 +20,10 @@ class Cycle(RequestResponseCycle):
     """
 
     _head = b""
+
+    def __init__(self, scope: Any, **options: Any) -> None:
+        super().__init__(scope, **options)
+        self.context = context_of(scope)
 
     async def send(self, message: Any) -> None:
         """Write a message of the app."""

@@ -3,7 +3,8 @@
 import asyncio
 import time
 from abc import abstractmethod
-from typing import Any, cast
+from collections import deque
+from typing import Any
 from urllib.parse import unquote
 
 import httptools
@@ -48,6 +49,9 @@ class Parsing(HttpToolsProtocol):
     an ordinary HTTP/1.1 request (RFC 9110 §7.8). The parser would treat the bytes after its head as another
     protocol, so it is replaced by one that has been fed the same head without the offer.
     """
+
+    cycle: Cycle
+    pipeline: "deque[tuple[Cycle, Any]]"  # type: ignore[assignment]
 
     def __init__(self, *arguments: Any, state: ServiceState, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -209,7 +213,7 @@ class Parsing(HttpToolsProtocol):
             raise
         if version == "1.0":
             self.expect_100_continue = False  # RFC 9110 §10.1.1
-        self._head_complete(cast("dict[str, Any]", self.scope))
+        self._head_complete(self.scope)  # type: ignore[arg-type]
 
     @abstractmethod
     def _head_complete(self, scope: dict[str, Any]) -> None:
