@@ -186,8 +186,10 @@ class Turns:
             if self.waiting:
                 self._take_some()
         finally:
-            if self.waiting:
-                self._schedule_rest()
+            if self.waiting and any(line.ready for line in self._lines):
+                self._schedule()
+            elif self.waiting:
+                self._schedule_after_rest()
             self._yield_if_crowded()
 
     def _take_some(self) -> None:
@@ -198,12 +200,6 @@ class Turns:
             taken[1]()
         while self._read_s < TURN_S and (taken := self._take(self._reading)):
             self._read(*taken)
-
-    def _schedule_rest(self) -> None:
-        if any(line.ready for line in self._lines):
-            self._schedule()
-        else:
-            self._schedule_after_rest()
 
     def _schedule_after_rest(self) -> None:
         if self._wakes is not None:

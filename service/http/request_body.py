@@ -238,7 +238,7 @@ async def parse_body(
     max_values = most_values + _VALUES_PER_INPUT * settings.max_inputs + _MAX_FIELDS
     most = max(MAX_INDICES, settings.max_inputs, most_numbers)
     try:
-        parsed = await parse(content, max_items=most + 1, max_values=max_values)
+        value, lengths = await parse(content, max_items=most + 1, max_values=max_values)
     except orjson.JSONDecodeError as error:
         raise Problem(
             "malformed-json", f"The body is not valid JSON: {error}.", members={"field": "body"}
@@ -249,7 +249,7 @@ async def parse_body(
             f"The body has about {error.actual} values and the limit is {max_values}: {way_out}.",
             members={"field": "body", "limit": max_values, "actual": error.actual},
         ) from None
-    return Body(parsed.value, parsed.lengths, transient)
+    return Body(value, lengths, transient)
 
 
 def _refuse_uint8(body: BaseModel) -> None:
