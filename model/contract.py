@@ -6,7 +6,7 @@ L layers, H heads, D head size, C hidden size, V vocabulary.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -273,8 +273,8 @@ class Batch:
         lengths = [len(encoding.token_ids) for encoding in encodings]
         unattended = [encoding.unattended for encoding in encodings]
         return cls(
-            input_ids=np.array([i for e in encodings for i in e.token_ids], dtype=np.int64),
-            segment_ids=np.array([i for e in encodings for i in e.segment_ids], dtype=np.int64),
+            input_ids=_joined([encoding.token_ids for encoding in encodings]),
+            segment_ids=_joined([encoding.segment_ids for encoding in encodings]),
             cu_seqlens=np.array([0, *accumulate(lengths)], dtype=np.int64),
             wants=tuple(wants),
             unattended=tuple(unattended) if any(unattended) else (),
@@ -283,6 +283,10 @@ class Batch:
     def __len__(self) -> int:
         """Return the number of sequences."""
         return len(self.cu_seqlens) - 1
+
+
+def _joined(lists: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    return np.array([*chain.from_iterable(lists)], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
