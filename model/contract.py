@@ -271,22 +271,17 @@ class Batch:
     def pack(cls, encodings: Sequence[Encoding], wants: Sequence[Want]) -> "Batch":
         """Concatenate encodings in order; `wants` has one entry for each."""
         lengths = [len(encoding.token_ids) for encoding in encodings]
-        unattended = [encoding.unattended for encoding in encodings]
         return cls(
-            input_ids=_joined([encoding.token_ids for encoding in encodings]),
-            segment_ids=_joined([encoding.segment_ids for encoding in encodings]),
+            input_ids=np.array([*chain.from_iterable([e.token_ids for e in encodings])], dtype=np.int64),
+            segment_ids=np.array([*chain.from_iterable([e.segment_ids for e in encodings])], dtype=np.int64),
             cu_seqlens=np.array([0, *accumulate(lengths)], dtype=np.int64),
             wants=tuple(wants),
-            unattended=tuple(unattended) if any(unattended) else (),
+            unattended=tuple(e.unattended for e in encodings) if any(e.unattended for e in encodings) else (),
         )
 
     def __len__(self) -> int:
         """Return the number of sequences."""
         return len(self.cu_seqlens) - 1
-
-
-def _joined(lists: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    return np.array([*chain.from_iterable(lists)], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +326,7 @@ class ModelInfo:
     normalize: bool
     sentence_size: int
     dense: bool
-    prompts: dict[str, str]
+    prompts: dict[str, str] = field(hash=False)
     default_prompt_name: str | None
     include_prompt: bool
     backend: str
@@ -349,10 +344,6 @@ class ModelInfo:
     no_ranking: str | None = None
     weight_bytes: int = 0
     parameters: int | None = None
-
-    def __hash__(self) -> int:
-        """Let plans for a model be kept: each is described once."""
-        return id(self)
 
     @property
     def runs(self) -> str:

@@ -324,8 +324,6 @@ def _groups(texts: Sequence[Text], step: int) -> Iterator[list[Text]]:
 
 
 def _prepend(prompt: str, text: Text) -> Text:
-    if not prompt:
-        return text
     return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
 
 
