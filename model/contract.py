@@ -6,6 +6,7 @@ L layers, H heads, D head size, C hidden size, V vocabulary.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -269,11 +270,11 @@ class Batch:
     @classmethod
     def pack(cls, encodings: Sequence[Encoding], wants: Sequence[Want]) -> "Batch":
         """Concatenate encodings in order; `wants` has one entry for each."""
-        lengths = [len(encoding) for encoding in encodings]
+        lengths = [len(encoding.token_ids) for encoding in encodings]
         return cls(
-            input_ids=np.array([i for e in encodings for i in e.token_ids], dtype=np.int64),
-            segment_ids=np.array([i for e in encodings for i in e.segment_ids], dtype=np.int64),
-            cu_seqlens=np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
+            input_ids=np.array([*chain.from_iterable([e.token_ids for e in encodings])], dtype=np.int64),
+            segment_ids=np.array([*chain.from_iterable([e.segment_ids for e in encodings])], dtype=np.int64),
+            cu_seqlens=np.array([0, *accumulate(lengths)], dtype=np.int64),
             wants=tuple(wants),
             unattended=tuple(e.unattended for e in encodings) if any(e.unattended for e in encodings) else (),
         )
@@ -325,7 +326,7 @@ class ModelInfo:
     normalize: bool
     sentence_size: int
     dense: bool
-    prompts: dict[str, str]
+    prompts: dict[str, str] = field(hash=False)
     default_prompt_name: str | None
     include_prompt: bool
     backend: str

@@ -62,21 +62,19 @@ class Endpoint:
     """The headers of its requests, as parameters of the OpenAPI schema."""
     octets: str | None = None
     """What its bodies and responses are as `application/octet-stream`, besides JSON."""
+    inference: bool = field(init=False)
+    """Whether a model computes its response."""
+    label: str = field(init=False)
+    """Its route in metrics and logs: by default the path up to the first parameter."""
 
-    @property
-    def inference(self) -> bool:
-        """Whether a model computes its response."""
-        return self.request is not None
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inference", self.request is not None)
+        object.__setattr__(self, "label", self.route or self.path.partition("/{")[0] or "/")
 
     @property
     def documented_path(self) -> str:
         """The path as OpenAPI writes it, without the types of parameters."""
         return self.path.replace(":path}", "}")
-
-    @property
-    def label(self) -> str:
-        """Its route in metrics and logs: by default the path up to the first parameter."""
-        return self.route or self.path.partition("/{")[0] or "/"
 
 
 class _Pattern(NamedTuple):

@@ -196,14 +196,17 @@ class ServiceState:
         if self._unready:
             raise self._unready_problem(self._unready_retry())
 
-    def admit(self, permit: Permit, *, queued: bool = True) -> None:
+    def admit(self, permit: Permit, *, arrived: bool, queued: bool = True) -> None:
         """Raise the 429 for a request of this size that there is no memory for, before its body is read.
 
+        If it has `arrived` as a whole, its memory is reserved.
         If it will be `queued` and was not admitted when its head arrived, also if no model has room for it.
         """
-        self.memory.check_room(permit, permit.body_bytes)
-        small = permit.body_bytes < MIN_BODY_BYTES and not self._overload.may_refuse
-        if queued and not permit.admitted and not small:
+        if not arrived:
+            self.memory.check_room(permit, permit.body_bytes)
+        if not queued or permit.admitted:
+            return
+        if permit.body_bytes >= MIN_BODY_BYTES or self._overload.may_refuse:
             refusal = self._overload.full(permit.client, permit.body_bytes, returned=permit.returned)
             if refusal is not None:
                 permit.retry = refusal.retry()

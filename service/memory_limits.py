@@ -249,17 +249,20 @@ class Memory:
 
     def _add(self, permit: Permit, size: int) -> None:
         before = permit.memory_bytes
-        permit.memory_bytes = before + size
+        after = permit.memory_bytes = before + size
         self.bytes += size
-        self._added_bytes += max(size, 0)
-        self._large += (before + size > SMALL_BYTES) - (before > SMALL_BYTES)
+        if size > 0:
+            self._added_bytes += size
+        self._large += (after > SMALL_BYTES) - (before > SMALL_BYTES)
         if self._shared:
             self._counters.own[MEMORY], self._counters.own[LARGE] = self.bytes, self._large
             self._client_totals.add(permit.memory_client, size)
         if client := permit.memory_client:
-            self._held_by[client] = self._held_by.get(client, 0) + size
-            if not self._held_by[client]:
-                del self._held_by[client]
+            held = self._held_by.get(client, 0) + size
+            if held:
+                self._held_by[client] = held
+            else:
+                self._held_by.pop(client, None)
 
     def _overloaded(self, size: int) -> Problem:
         held = self.bytes + self._counters.elsewhere(MEMORY)

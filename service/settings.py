@@ -173,10 +173,9 @@ class Settings(BaseSettings):
             raise ValueError("it does not name a file; unset it to serve without keys")
         return value
 
-    def inputs_of(self, schema: type) -> int:
-        """How many inputs a request may have: what is set, or else what its schema says (`most_inputs`)."""
-        set_by_user = "max_inputs" in self.model_fields_set
-        return self.max_inputs if set_by_user else getattr(schema, "most_inputs", self.max_inputs)
+    def inputs_of(self, most: int | None) -> int:
+        """How many inputs a request may have: what is set, or else what its schema says, if it does."""
+        return self.max_inputs if most is None or "max_inputs" in self.model_fields_set else most
 
     @property
     def patience_s(self) -> float:

@@ -125,6 +125,7 @@ class Server(Process):
         *,
         ready: str,
         quiet: bool = False,
+        pipes: bool = False,
         folder: Path | None = None,
     ) -> None:
         self.port = free_port()
@@ -134,6 +135,7 @@ class Server(Process):
             [part.replace("{port}", str(self.port)) for part in command],
             environment,
             quiet=quiet,
+            pipes=pipes,
             folder=folder,
         )
 

@@ -185,6 +185,8 @@ class TextTokenizer:
         Raises InputTooLong for the first input longer than `max_length` if `truncation` is not allowed, and
         InputTooSlow for one that `slow` expressions would take too long for.
         """
+        if len(texts) == 1 and len(prompt) + _size(texts[0]) <= self._step:
+            return self._short([_prepend(prompt, texts[0])], 0, truncation or Truncation(), prompt)
         return run_steps(self.encode_in_steps(texts, truncation, prompt))
 
     def encode_in_steps(
@@ -322,8 +324,6 @@ def _groups(texts: Sequence[Text], step: int) -> Iterator[list[Text]]:
 
 
 def _prepend(prompt: str, text: Text) -> Text:
-    if not prompt:
-        return text
     return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
 
 

@@ -80,6 +80,8 @@ class Turns:
         self._reading, self._beginning = Line(), Line()
         self._probes = Line(rests=False)
         self._lines = (self._probes, self._beginning, self._reading)
+        self.waiting = 0
+        """How many steps wait, of requests that are not served yet."""
         self._wakes: asyncio.TimerHandle | None = None
         """Goes off when the first client has rested, if nothing else is to be done before."""
         self._clock = self._latest = 0.0
@@ -95,11 +97,6 @@ class Turns:
         """How many requests are being served."""
         self._switch_s = 0.0
         """The interpreter's own interval, while the loop yields more often."""
-
-    @property
-    def waiting(self) -> int:
-        """How many steps wait, of requests that are not served yet."""
-        return sum([line.waiting for line in self._lines])
 
     def wait_s(self, name: str) -> float:
         """Estimate how long another request of a client would wait until it is begun, in seconds."""
@@ -186,19 +183,23 @@ class Turns:
         self._scheduled, self._read_s, self._begun = False, 0.0, 0
         try:
             self.on_turn()
-            if taken := self._take(self._probes):
-                taken[1]()
-            while self._may_begin and (taken := self._take(self._beginning)):
-                self._begun += 1
-                taken[1]()
-            while self._read_s < TURN_S and (taken := self._take(self._reading)):
-                self._read(*taken)
+            if self.waiting:
+                self._take_some()
         finally:
-            if any(line.ready for line in self._lines):
+            if self.waiting and any(line.ready for line in self._lines):
                 self._schedule()
             elif self.waiting:
                 self._schedule_after_rest()
             self._yield_if_crowded()
+
+    def _take_some(self) -> None:
+        if taken := self._take(self._probes):
+            taken[1]()
+        while self._may_begin and (taken := self._take(self._beginning)):
+            self._begun += 1
+            taken[1]()
+        while self._read_s < TURN_S and (taken := self._take(self._reading)):
+            self._read(*taken)
 
     def _schedule_after_rest(self) -> None:
         if self._wakes is not None:
@@ -208,7 +209,7 @@ class Turns:
 
     def _yield_if_crowded(self) -> None:
         """Let other threads run between two turns."""
-        if self._yields and self._reading.ready and self._served:
+        if self._yields and self._served and self._reading.ready:
             if not self._switch_s:
                 self._switch_s = sys.getswitchinterval()
                 sys.setswitchinterval(_SWITCH_S)
@@ -220,6 +221,7 @@ class Turns:
     def _take(self, line: Line) -> tuple[Client, Step] | None:
         taken = line.take()
         if taken is not None:
+            self.waiting -= 1
             self._clock = max(self._clock, taken[0].tag)
         return taken
 
@@ -232,16 +234,18 @@ class Turns:
         self._charge(client, seconds)
 
     def _charge(self, client: Client, seconds: float) -> None:
+        if not self.waiting:  # no client has to wait for another, so all are equal again
+            self._clock = self._latest = client.tag = self._latest + seconds
+            return
         client.tag = max(client.tag, self._clock) + seconds
         self._latest = max(self._latest, client.tag)
         # It goes on while any client is served, so that those that come anew do not stay before all others.
         self._clock += seconds / (1 + max(1, len(self._reading.steps) + len(self._beginning.steps)))
-        if not self.waiting:
-            self._clock = self._latest  # no client has to wait for another, so all are equal again
 
     def _append(self, line: Line, client: Client, step: Step) -> None:
         client.tag = max(client.tag, self._clock)
         line.append(client, step)
+        self.waiting += 1
 
     def _client(self, name: str) -> Client:
         client = self._clients.get(name)

@@ -59,11 +59,14 @@ class Backlog:
     def __init__(self, counters: Counters | None = None) -> None:
         self._counters = counters or single_process()
         self._by_model: dict[str, float] = {}
+        self._seconds = 0.0
+        """The part of all models in this process."""
 
     def set(self, model: str, seconds: float) -> None:
         """Set the part of one model in this process."""
         self._by_model[model] = seconds
-        self._counters.own[WORK] = int(1e9 * sum(self._by_model.values()))
+        self._seconds = sum(self._by_model.values())
+        self._counters.own[WORK] = int(1e9 * self._seconds)
 
     @property
     def busy_siblings(self) -> int:
@@ -72,7 +75,9 @@ class Backlog:
 
     def beside(self, model: str | None = None) -> float:
         """Return the part of other models and processes, in seconds; without a model, that of all."""
-        own = sum(seconds for name, seconds in self._by_model.items() if name != model)
+        own = self._seconds
+        if model is not None:
+            own = sum(seconds for name, seconds in self._by_model.items() if name != model)
         return own + self._counters.elsewhere(WORK) / 1e9
 
 

@@ -252,9 +252,9 @@ class Engine:
             with self._queue.reserve(demand):
                 steps = tokenizer.encode_in_steps(texts, truncation, prompt, reserve)
                 encodings = await self._tokenizing.run(steps, permit.client, permit.body_bytes)
+            self._throughput.record_tokens(sum(map(len, encodings)), permit.body_bytes)
         seconds = time.perf_counter() - start
         self.vocabulary.note(encodings)
-        self._throughput.record_tokens(sum(len(encoding) for encoding in encodings), permit.body_bytes)
         self._metrics.stage("tokenize", self.name, seconds)
         return encodings, seconds
 

@@ -40,15 +40,15 @@ class InlinePasses:
         That is so if they would take long, if something else of this process runs or waits, or if one of them
         fails: the runner finds out which one, and counts the failure.
         """
-        tokens = sum(max(1, len(encoding)) for encoding in encodings)
+        lengths = [len(encoding.token_ids) for encoding in encodings]
+        tokens = max(1, sum(lengths))
         # All cores help, unless other processes use theirs.
         lanes = 1 if self.scheduler.siblings_idle else self.scheduler.shares
-        if not (self._is_brief(tokens * lanes) and all(_is_plain(want) for want in wants)):
+        if not (self._is_brief(tokens * lanes) and all(map(_is_plain, wants))):
             return None
-        turn = self.scheduler.try_turn(self.name, self.backend.end_helpers)
+        turn = self.scheduler.try_turn(self.name, tokens, self.backend.end_helpers)
         if turn is None:
             return None
-        self.scheduler.charge(turn, tokens)
         start = time.perf_counter()
         try:
             outputs = self.backend.run(Batch.pack(encodings, wants), lanes=lanes)
@@ -57,10 +57,10 @@ class InlinePasses:
             return None
         finally:
             self.scheduler.release(turn)
-        if not all(is_finite(output) for output in outputs):
+        if not all(map(is_finite, outputs)):
             return None
-        self.throughput.record_batch([len(e) for e in encodings], time.perf_counter() - start, lanes=lanes)
-        padding = self.backend.cost([len(encoding) for encoding in encodings]) - tokens
+        self.throughput.record_batch(lengths, time.perf_counter() - start, lanes=lanes)
+        padding = self.backend.cost(lengths) - tokens
         self.metrics.batch(self.name, inputs=len(outputs), tokens=tokens, padding=padding)
         return outputs
 

@@ -40,7 +40,8 @@ class LaneScheduler:
         self.backlog = Backlog(self._counters)
         """What waits for the device and runs on it."""
         self._own_lanes = max(1, lanes // self._counters.processes)
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._waiting: list[Turn] = []
         self._running: list[Turn] = []
         self._used: dict[str, int] = {}
@@ -56,6 +57,8 @@ class LaneScheduler:
     @property
     def siblings_idle(self) -> bool:
         """Whether no other process of the service uses its cores."""
+        if not self._counters.others:
+            return True
         recently = time.monotonic_ns() - _RECENT_NS
         return not any(other[LANES] or other[LANES_ENDED] > recently for other in self._counters.others)
 
@@ -77,7 +80,7 @@ class LaneScheduler:
     def turn(self, owner: str, *, express: bool = False) -> Iterator[Turn]:
         """Wait for a turn and hold it inside the `with` block."""
         turn = Turn(owner, express)
-        with self._changed:
+        with self._lock:
             self._used[owner] = max(self._used.get(owner, 0), self._clock)
             self._waiting.append(turn)
             # Siblings become idle without a notification.
@@ -86,7 +89,8 @@ class LaneScheduler:
                 pass
             self._waiting.remove(turn)
             self._running.append(turn)
-            self._publish(turn)
+            if self._counters.others:
+                self._publish(turn)
             self._clock = self._used[owner]
             self._changed.notify_all()
         try:
@@ -94,19 +98,22 @@ class LaneScheduler:
         finally:
             self.release(turn)
 
-    def try_turn(self, owner: str, end_helpers: Callable[[], None]) -> Turn | None:
+    def try_turn(self, owner: str, tokens: int, end_helpers: Callable[[], None]) -> Turn | None:
         """Grant a turn on the event loop if nothing else of this process runs or waits, else None.
 
-        `release` it afterwards. `end_helpers` is what ends the threads that it may start.
+        `release` it afterwards; its tokens are charged. `end_helpers` is what ends the threads that it may
+        start.
         """
-        with self._changed:
-            if self.demand:
+        with self._lock:
+            if self._running or self._waiting:
                 return None
             turn = Turn(owner)
             self._end_helpers = end_helpers
-            self._used[owner] = self._clock = max(self._used.get(owner, 0), self._clock)
+            self._clock = max(self._used.get(owner, 0), self._clock)
+            self._used[owner] = self._clock + tokens
             self._running.append(turn)
-            self._publish(turn)
+            if self._counters.others:
+                self._publish(turn)
             return turn
 
     def end_helpers(self) -> None:
@@ -121,7 +128,7 @@ class LaneScheduler:
 
     def charge(self, turn: Turn, tokens: int) -> None:
         """Charge tokens to the turn's owner."""
-        with self._changed:
+        with self._lock:
             self._used[turn.owner] += tokens
             self._changed.notify_all()  # another owner may be next now
 
@@ -130,15 +137,17 @@ class LaneScheduler:
 
         Also called on behalf of a thread that hangs during its turn.
         """
-        with self._changed:
+        with self._lock:
             if turn in self._running:
                 self._running.remove(turn)
                 self._ended = time.perf_counter()
-                self._publish(turn)
-                self._changed.notify_all()
+                if self._counters.others:
+                    self._publish(turn)
+                if self._waiting:
+                    self._changed.notify_all()
 
     def _publish(self, changed: Turn) -> None:
-        if self._counters.others and not changed.express:
+        if not changed.express:
             self._counters.own[LANES_ENDED] = time.monotonic_ns()
             self._counters.own[LANES] = sum(not turn.express for turn in self._running)
 

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.contract import Backend, Batch, Output
 from model.errors import InferenceError, OutOfMemory, Stopped
@@ -304,12 +306,18 @@ def is_finite(output: Output) -> bool:
     top, summary = output.top, output.summary
     maps = [output.attention, output.thumbnails, *((top.weights, top.residual) if top else ())]
     arrays = [output.sentence, output.tokens, *output.heads.values(), *(summary.values() if summary else ())]
-    # A sum of finite terms is finite unless it overflows: only then is every term checked. Arrays of other
-    # types were checked before they were rounded.
-    with np.errstate(invalid="ignore", over="ignore"):
-        return all(
-            a is None or a.dtype != np.float32 or np.isfinite(a.sum()) or bool(np.isfinite(a).all())
-            for a in arrays
-        ) and all(
-            a is None or a.dtype != np.float32 or a.sum() < np.inf or bool((a < np.inf).all()) for a in maps
-        )
+    return all(map(_finite, _floats(arrays))) and all(map(_scores, _floats(maps)))
+
+
+def _floats(arrays: Sequence[NDArray[Any] | None]) -> list[NDArray[np.float32]]:
+    """Return the arrays of float32: the others were checked before they were rounded."""
+    return [array for array in arrays if array is not None and array.dtype == np.float32]
+
+
+# The largest number of an array with a NaN is NaN, which is less than none.
+def _finite(array: NDArray[np.float32]) -> bool:
+    return _scores(array) and bool(np.minimum.reduce(array, axis=None, initial=np.inf) > -np.inf)
+
+
+def _scores(array: NDArray[np.float32]) -> bool:
+    return bool(np.maximum.reduce(array, axis=None, initial=-np.inf) < np.inf)

@@ -35,8 +35,9 @@ class Throughput:
 
     def record_batch(self, lengths: Sequence[int], seconds: float, *, lanes: int) -> None:
         """Record a batch of sequences that ran while `lanes` lanes were in use."""
-        tokens, on_all_cores_s = sum(lengths), max(seconds, 1e-6) / lanes
+        tokens = sum(lengths)
         if tokens >= _MIN_TOKENS:
+            on_all_cores_s = max(seconds, 1e-6) / lanes
             rate = tokens / on_all_cores_s
             self.tokens_per_s += (rate - self.tokens_per_s) * (_WEIGHT if self.tokens_per_s else 1.0)
             self.speed.record(lengths, on_all_cores_s)

@@ -10,14 +10,13 @@ from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from model.contract import Encoding, Output
 from model.errors import ModelError
 from service.engine.engine import Arrivals
-from service.http.negotiation import is_short
+from service.http.negotiation import is_short, listed
 from service.http.request_context import RequestContext
-from service.http.streaming_response import StreamedResponse, WholeResponse
+from service.http.streaming_response import Answer, RawHeaders, StreamedResponse
 from service.lifecycle import ServiceState
 from service.memory_limits import SMALL_BYTES
 from service.problems import Problem, from_model_error, shut_down_too_soon
@@ -47,7 +46,8 @@ class Work:
     @classmethod
     def of(cls, encodings: Sequence[Encoding]) -> "Work":
         """Count inputs that all run."""
-        return cls(len(encodings), sum(e.truncated for e in encodings), sum(map(len, encodings)))
+        truncated = sum([encoding.truncated for encoding in encodings])
+        return cls(len(encodings), truncated, sum([len(encoding.token_ids) for encoding in encodings]))
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Delivery:
     bound: int
     codings: tuple[str, ...] = CODINGS
     """The content codings that the protocol's clients know."""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
     """Further headers, or others than usual."""
     written_s: float = 0.0
     sent: int = 0
@@ -73,12 +73,9 @@ class Delivery:
 
     async def deliver(self, items: Iterable[Item]) -> Response:
         """Build the response when everything is available; the items may be made in a thread."""
-        short = self._short
-        size, pieces = await self.serialize(
-            lambda: write(self.style, items, self.work.tokens, whole=short), short=short
-        )
-        if short:
-            return await self._deliver_whole(pieces)
+        if self._short:
+            return await self._deliver_whole(items)
+        size, pieces = await self.serialize(lambda: write(self.style, items, self.work.tokens))
         coding = self._coding()
         if coding:
             pieces = coded(pieces, encoder(coding), end=True)
@@ -96,27 +93,23 @@ class Delivery:
         begun = await _begun(self._lines(stream, in_time, make_item, coding))
         return self._streamed(begun, coding, None)
 
-    async def _deliver_whole(self, pieces: Iterable[Piece]) -> Response:
+    async def _deliver_whole(self, items: Iterable[Item]) -> Response:
         start = time.perf_counter()
+        self.stages.begin("serialize", start)
+        _, pieces = write(self.style, items, self.work.tokens, whole=True)
         body = b"".join(pieces)
         coding = self._coding() if len(body) >= MIN_BYTES else None
         if coding:
             body = await self._off_loop(lambda: b"".join(coded([body], encoder(coding), end=True)))
         self.written_s += time.perf_counter() - start
-        self.stages["serialize"] = self.written_s
         self.sent = len(body)
         self._count(complete=True)
-        response = WholeResponse if len(body) > HIGH_WATER_LIMIT else Response
-        return response(body, headers=self._headers(coding))
+        return Answer(self._headers(coding), body)
 
     def _streamed(
         self, pieces: AsyncGenerator[Piece, None], coding: str | None, size: int | None
     ) -> StreamedResponse:
-        headers = self._headers(coding)
-        if size is not None:
-            headers["content-length"] = str(size)
-        counted = self._counted(pieces)
-        return StreamedResponse(counted, headers)
+        return StreamedResponse(self._counted(pieces), self._headers(coding), size)
 
     async def _pieces(self, pieces: Iterator[Piece]) -> AsyncGenerator[Piece, None]:
         while (piece := await self._next(pieces)) is not None:
@@ -193,10 +186,10 @@ class Delivery:
         return self.bound <= SMALL_BYTES and self.work.inputs <= most
 
     async def _next(self, pieces: Iterator[Piece]) -> Piece | None:
-        return await self.serialize(lambda: next(pieces, None))
+        return await self.serialize(lambda: next(pieces, None), short=self._short)
 
-    async def serialize(self, work: Callable[[], T], *, short: bool | None = None) -> T:
-        """Do a part of the serialization, on the event loop if it is `short`, or else the whole response."""
+    async def serialize(self, work: Callable[[], T], *, short: bool = False) -> T:
+        """Do a part of the serialization, on the event loop if it is `short`."""
 
         def timed() -> T:
             start = time.perf_counter()
@@ -206,28 +199,29 @@ class Delivery:
             finally:
                 self.written_s += time.perf_counter() - start
 
-        return timed() if (self._short if short is None else short) else await self._off_loop(timed)
+        return timed() if short else await self._off_loop(timed)
 
     async def _off_loop(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.state.writing, work)
 
     def _coding(self) -> str | None:
         """Choose the content coding, if the response may be long enough for one."""
-        accepted = self.request.headers.getlist("accept-encoding")
-        if FORMATS[self.style.format].binary or self.bound < MIN_BYTES or not accepted:
+        if FORMATS[self.style.format].binary or self.bound < MIN_BYTES:
             return None
-        accept_encoding = ", ".join(accepted)
-        return choose_coding(accept_encoding, self.codings) if is_short(accept_encoding) else None
+        accepted = listed(self.request, b"accept-encoding")
+        return choose_coding(accepted, self.codings) if accepted and is_short(accepted) else None
 
-    def _headers(self, coding: str | None) -> dict[str, str]:
-        timing = ", ".join(f"{stage};dur={1e3 * seconds:.3f}" for stage, seconds in self.stages.items())
+    def _headers(self, coding: str | None) -> RawHeaders:
+        timing = ", ".join([f"{stage};dur={1e3 * seconds:.3f}" for stage, seconds in self.stages.items()])
         headers = {
-            "Content-Type": FORMATS[self.style.format].media_type,
-            "Vary": "Accept, Accept-Encoding",
-            "Server-Timing": timing,
+            b"content-type": FORMATS[self.style.format].media_type.encode(),
+            b"vary": b"Accept, Accept-Encoding",
+            b"server-timing": timing.encode(),
             **self.headers,
         }
-        return headers | {"Content-Encoding": coding} if coding else headers
+        if coding:
+            headers[b"content-encoding"] = coding.encode()
+        return [*headers.items()]
 
 
 async def _begun(pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:

@@ -8,29 +8,27 @@ from model.errors import ModelError
 from service.echo import cut
 from service.http.request_context import RequestContext, context_of
 from service.http.unknown_routes import no_route
-from service.lifecycle import ServiceState
 from service.problems import Problem, from_model_error
 
 
 async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request, whose endpoint the middleware has looked up."""
     request, context = Request(scope, receive), context_of(scope)
-    state: ServiceState = request.app.state.service
     try:
-        response = await _handle(request, context, state)
+        response = await _handle(request, context)
     except (Problem, ModelError) as error:
-        response = _refuse(error, context, state)
+        response = _refuse(error, context)
     await response(scope, receive, send)
 
 
-def _refuse(error: Problem | ModelError, context: RequestContext, state: ServiceState) -> Response:
+def _refuse(error: Problem | ModelError, context: RequestContext) -> Response:
     """Count and render an error. Kept in a variable of a frame of its traceback it would be a cycle."""
     problem = error if isinstance(error, Problem) else from_model_error(error)
-    state.metrics.reject(problem.kind)
+    context.state.metrics.reject(problem.kind)
     return context.error(problem)
 
 
-async def _handle(request: Request, context: RequestContext, state: ServiceState) -> Response:
+async def _handle(request: Request, context: RequestContext) -> Response:
     """Call the handler of a request; raises the 404, the 405, the 401 and the 503."""
     scope, endpoint = request.scope, context.endpoint
     if endpoint is None:
@@ -38,20 +36,20 @@ async def _handle(request: Request, context: RequestContext, state: ServiceState
     if scope["method"] not in endpoint.methods:
         raise wrong_method(request)
     if endpoint.guarded:
-        _authorize(context, state)
+        _authorize(context)
     if endpoint.inference:
-        state.check_ready()
+        context.state.check_ready()
     return await endpoint.handler(request)
 
 
-def _authorize(context: RequestContext, state: ServiceState) -> None:
+def _authorize(context: RequestContext) -> None:
     """Raise the 401 for a missing or wrong key; record which key was used."""
-    if not context.identify(state.keys):
+    if not context.identify():
         assert context.unauthorized is not None  # noqa: S101 - that is what it means
         raise context.unauthorized
     if context.key is not None:
         context.record.key = context.key
-        state.metrics.key_used(context.key)
+        context.state.metrics.key_used(context.key)
 
 
 def wrong_method(request: Request) -> Problem:

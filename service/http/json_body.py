@@ -8,7 +8,7 @@ refused anyway, for their length or another error.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ MAX_VALUES = 32 * 1024
 _SMALL_BYTES = 128 * 1024
 _MAX_CONTAINERS = 64
 _MAX_DEPTH = 1024  # orjson's
+_NONE_CUT: Mapping[str, int] = {}
 
 Array = npt.NDArray[np.generic]
 
@@ -37,36 +38,29 @@ class TooManyValuesError(Exception):
         self.actual = actual
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """A parsed body, and the original length of each field that was truncated."""
-
-    value: object
-    lengths: Mapping[str, int] = field(default_factory=dict)
-
-
-async def parse(body: bytes, *, max_items: int, max_values: int) -> Parsed:
+async def parse(body: bytes, *, max_items: int, max_values: int) -> tuple[Any, Mapping[str, int]]:
     """Parse a body; an oversized one is truncated first, off the event loop.
 
-    If it has more than `max_values` values, lists and objects that are fields are cut to `max_items`.
+    If it has more than `max_values` values, lists and objects that are fields are cut to `max_items`. Also
+    returns the original length of each field that was cut.
     Raises orjson.JSONDecodeError, and TooManyValuesError if that is not enough.
     """
     if len(body) <= _SMALL_BYTES:
-        return Parsed(orjson.loads(body))
+        return orjson.loads(body), _NONE_CUT
     if _count_bound(body) <= max_values:
-        parsed = Parsed(orjson.loads(body))
+        value = orjson.loads(body)
         await asyncio.sleep(0)  # to check as many values as that takes as long again
-        return parsed
+        return value, _NONE_CUT
     shorter, lengths = await off_loop(_cut, body, max_items, max_values)
     value = orjson.loads(shorter)
     if not lengths:
-        return Parsed(value)
+        return value, _NONE_CUT
     fields = value.items() if isinstance(value, dict) else ()
     containers = [name for name, inner in fields if isinstance(inner, list | dict)]
     if len(containers) != len(lengths):  # a field occurs twice
         raise TooManyValuesError(max(lengths))
     cut = {name: n for name, n in zip(containers, lengths, strict=True) if n > max_items}
-    return Parsed(value, cut)
+    return value, cut
 
 
 def _count_bound(body: bytes) -> int:

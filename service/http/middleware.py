@@ -68,7 +68,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.other(scope, receive, send)
             return
-        context = open_context(scope, self.state.peers)
+        context = open_context(scope, self.state)
         context.path = scope["path"]
         context.endpoint, scope["path_params"] = self.state.endpoints.find(scope["path"], scope["method"])
         bodiless = scope["method"] == "HEAD"
@@ -92,12 +92,14 @@ class RequestMiddleware:
 
         async def send_counted(message: Message) -> None:
             nonlocal status
+            size = 0
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], (b"x-request-id", context.request_id.encode())]
+            elif not bodiless:
+                size = len(message.get("body", b""))
             await send(message)
-            if not bodiless:
-                record.bytes_out += len(message.get("body", b""))
+            record.bytes_out += size
 
         try:
             await self._run(scope, receive_counted, send_counted, context)

@@ -1,18 +1,28 @@
-"""Chooses a response's format from `Accept`, and the type of its arrays from `?dtype=`."""
+"""Reads from headers and query in which form a body was sent, and the response is asked for."""
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import get_args
+from typing import TypeVar, get_args
 
 from starlette.requests import Request
 from werkzeug.datastructures import Accept
-from werkzeug.http import parse_accept_header
+from werkzeug.http import parse_accept_header, parse_options_header
 
+from service.echo import cut
 from service.problems import Problem
+from service.replies.decompression import DECODINGS
 from service.replies.formats import FORMATS
 from service.replies.style import ArrayType, Format
 
+T = TypeVar("T")
+
 ARRAY_TYPES: tuple[ArrayType, ...] = get_args(ArrayType)
+CODINGS = ("gzip", "deflate")
+"""The content codings that clients know, of requests and of responses."""
+_NO_CODING = ("", "identity")
+# A longer Content-Type is not parsed: its only meaningful parameter is short.
+_MAX_TYPE_CHARACTERS = 200
+_UTF_8 = ("utf-8", "utf8", "us-ascii")
 
 # Of a header that lists things: parsing a longer one, or one of more parts, would delay other requests.
 _MAX_CHARACTERS, _MAX_PARTS = 1000, 50
@@ -31,9 +41,60 @@ class Form:
 JSON = Form("json")
 
 
+def header(request: Request, name: bytes, otherwise: T) -> str | T:
+    """Return the first header of a lower-case name; Starlette's object of headers takes seven calls."""
+    for key, value in request.scope["headers"]:
+        if key == name:
+            return str(value, "latin-1")
+    return otherwise
+
+
+def listed(request: Request, name: bytes) -> str:
+    """Return the headers of a lower-case name as one list."""
+    return b", ".join([value for key, value in request.scope["headers"] if key == name]).decode("latin-1")
+
+
+def json_coding(request: Request) -> str | None:
+    """Return the content coding of a body that must be JSON; raises the 415s."""
+    content_type = header(request, b"content-type", "application/json")
+    if content_type != "application/json" and not _is_json(content_type):
+        raise Problem(
+            "unsupported-media-type",
+            f"The Content-Type is {cut(content_type)}: send JSON in UTF-8 as application/json.",
+            members={"field": "Content-Type", "actual": content_type, "allowed": ["application/json"]},
+        )
+    return content_coding(request)
+
+
+def _is_json(content_type: str) -> bool:
+    """Whether a media type with its parameters (RFC 9110 §8.3) is JSON in UTF-8."""
+    if len(content_type) > _MAX_TYPE_CHARACTERS:
+        return False
+    media_type, parameters = parse_options_header(content_type)
+    charset = parameters.get("charset", "utf-8").lower()
+    return media_type.lower() == "application/json" and charset in _UTF_8
+
+
+def content_coding(request: Request) -> str | None:
+    """Return the content coding of a body, None for no coding; raises the 415."""
+    coding = header(request, b"content-encoding", "")
+    if not coding or (coding := coding.strip().lower()) in _NO_CODING:
+        return None
+    if coding not in DECODINGS:
+        raise Problem(
+            "unsupported-media-type",
+            f"The Content-Encoding is {cut(coding)}: send the body as gzip or deflate, or uncompressed.",
+            headers={"Accept-Encoding": ", ".join(CODINGS)},
+            members={"field": "Content-Encoding", "actual": coding, "allowed": [*CODINGS, "identity"]},
+        )
+    return coding
+
+
 def negotiate(request: Request, formats: tuple[Format, ...]) -> Form:
     """Read which of the `formats` and which type of arrays a client asks for; raises the 406."""
     chosen = choose_format(request, formats)
+    if not request.scope["query_string"]:
+        return JSON if chosen == "json" else Form(chosen)
     try:
         return Form(chosen, _read_array_type(request, chosen, formats))
     except Problem as fault:
@@ -42,7 +103,7 @@ def negotiate(request: Request, formats: tuple[Format, ...]) -> Form:
 
 def choose_format(request: Request, formats: tuple[Format, ...] = tuple(FORMATS)) -> Format:
     """Choose the format that the client prefers among `formats`, JSON by default; raises the 406."""
-    accept = ", ".join(request.headers.getlist("accept")) or "*/*"
+    accept = listed(request, b"accept") or "*/*"
     if accept in ("*/*", "application/json"):
         return "json"
     if not is_short(accept):
@@ -74,9 +135,7 @@ def _parts(header: str) -> int:
 
 
 def _read_array_type(request: Request, chosen: Format, formats: tuple[Format, ...]) -> ArrayType:
-    """Read `?dtype=`, float32 by default; raises the 422, including for any other query parameter."""
-    if not request.scope["query_string"]:
-        return "float32"
+    """Read `?dtype=`; raises the 422, including for any other query parameter."""
     size = len(request.scope["query_string"])
     if size > _MAX_QUERY_BYTES:
         raise Problem(

@@ -6,24 +6,22 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Generic, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
-from starlette.requests import Request
-from werkzeug.http import parse_options_header
+from starlette.requests import ClientDisconnect, Request
 
-from service.echo import cut
-from service.http.body_limits import too_large
-from service.http.content_coding import content_coding, decompressed
 from service.http.json_body import MAX_INDICES, MAX_VALUES, REST, TooManyValuesError, parse
-from service.http.negotiation import ARRAY_TYPES, negotiate
+from service.http.negotiation import ARRAY_TYPES, json_coding, negotiate
 from service.http.request_context import Body, RequestContext
-from service.lifecycle import ServiceState
-from service.memory_limits import PARSED, SMALL_BYTES
+from service.memory_limits import ARRIVING, PARSED, SMALL_BYTES
 from service.problems import Problem, from_validation_error
+from service.replies.decompression import DamagedError, LargerError, decompress, most_bytes
 from service.replies.formats import FORMATS
 from service.replies.style import ArrayType, Format
+from service.system.off_loop import off_loop
 
 RequestT = TypeVar("RequestT", bound=BaseModel)
 
@@ -36,9 +34,32 @@ SPLIT = "split it into several requests"
 """What to do about a body of too many values."""
 SEVERAL = "split them into several requests"
 """What to do about too many inputs."""
-# A longer Content-Type is not parsed: its only meaningful parameter is short.
-_MAX_TYPE_CHARACTERS = 200
-_UTF_8 = ("utf-8", "utf8", "us-ascii")
+ABANDON_FACTOR = 8
+"""A body this many times its limit is not read to the end: the connection is closed after the response."""
+INLINE_BYTES = 64 * 1024
+"""What is as small is read, and decompressed, on the event loop: in less than a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What a schema says of its requests, by attributes of the same names."""
+
+    formats: tuple[Format, ...]
+    sources: tuple[str, ...]
+    most_inputs: int | None
+    most_numbers: int | None
+    fewer_values: str
+
+
+@cache
+def _rules(schema: type[BaseModel]) -> _Rules:
+    return _Rules(
+        getattr(schema, "formats", tuple(FORMATS)),
+        getattr(schema, "sources", (getattr(schema, "listed", "inputs"),)),
+        getattr(schema, "most_inputs", None),
+        getattr(schema, "most_numbers", None),
+        getattr(schema, "fewer_values", SPLIT),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +90,12 @@ async def read_request(
 
     Raises Problem, or ClientDisconnect if the client disconnects first.
     """
-    state: ServiceState = request.app.state.service
-    context: RequestContext = request.state.context
-    formats: tuple[Format, ...] = getattr(schema, "formats", tuple(FORMATS))
-    limit = state.settings.inputs_of(schema)
-    most_numbers = getattr(schema, "most_numbers", limit)
-    way_out = getattr(schema, "fewer_values", SPLIT)
-    body = context.body or await read_body(request, formats, most_numbers, way_out)
-    listed = getattr(schema, "sources", (getattr(schema, "listed", "inputs"),))
-    raw, count = _count(body, limit, listed, most_numbers)
+    context: RequestContext = request.scope["state"]["context"]
+    rules = _rules(schema)
+    limit = context.state.settings.inputs_of(rules.most_inputs)
+    most_numbers = rules.most_numbers or limit
+    body = context.body or await read_body(request, rules.formats, most_numbers, rules.fewer_values)
+    raw, count = _count(body, limit, rules.sources, most_numbers)
     form = context.form
     if form.fault is not None:
         raise form.fault
@@ -111,9 +129,8 @@ async def read_body(
     For routes where the body says which schema it has: `formats` and `most_numbers` are the most that any of
     them has. Raises as `read_request` does, but for what a schema says.
     """
-    _check_type(request)
-    coding = content_coding(request)
-    context: RequestContext = request.state.context
+    context: RequestContext = request.scope["state"]["context"]
+    coding = json_coding(request)
     context.form = negotiate(request, formats)
     content = await receive_body(request, coding)
     context.body = await parse_body(request, content, most_numbers, way_out=way_out)
@@ -126,21 +143,24 @@ async def receive_body(request: Request, coding: str | None = None, *, queued: b
     `queued` says whether they will wait for a model. Raises the 413, the 429 by its size, the 408 and the 400
     of damaged ones, or ClientDisconnect if the client disconnects first.
     """
-    state: ServiceState = request.app.state.service
-    context: RequestContext = request.state.context
-    permit, limit, patience_s = context.permit, state.settings.max_body_bytes, state.settings.patience_s
-    declared = request.headers.get("content-length", "0")
-    permit.body_bytes = int(declared) if declared.isdigit() else 0
-    if permit.body_bytes > limit:
-        raise too_large(permit.body_bytes, limit)
-    state.admit(permit, queued=queued)
-    body = bytearray()
+    context: RequestContext = request.scope["state"]["context"]
+    permit, settings = context.permit, context.state.settings
+    permit.body_bytes = context.declared_bytes
+    if permit.body_bytes > settings.max_body_bytes:
+        raise _too_large(permit.body_bytes, settings.max_body_bytes)
+    context.state.admit(permit, arrived=context.arrived, queued=queued)
+    if context.arrived:
+        body = await _receive(request, settings.max_body_bytes)
+    else:
+        body = await _receive_in_time(request, settings.max_body_bytes, settings.patience_s)
+    permit.body_bytes = len(body)
+    return body if coding is None else await _decompressed(context, body, coding)
+
+
+async def _receive_in_time(request: Request, limit: int, patience_s: float) -> bytes:
     try:
         async with asyncio.timeout(patience_s):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > limit:
-                    raise too_large(len(body), limit)
+            return await _receive(request, limit)
     except TimeoutError:
         raise Problem(
             "request-timeout",
@@ -148,8 +168,53 @@ async def receive_body(request: Request, coding: str | None = None, *, queued: b
             headers={"Connection": "close"},
             members={"limit": patience_s},
         ) from None
+
+
+async def _receive(request: Request, limit: int) -> bytes:
+    parts, size, more = [], 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        size, more = size + len(parts[-1]), message.get("more_body", False)
+        if size > limit:
+            raise _too_large(size, limit)
+    return b"".join(parts)
+
+
+async def _decompressed(context: RequestContext, content: bytes, coding: str) -> bytes:
+    """Decompress a body, and charge its memory; raises the 400, the 413 and the 429."""
+    permit, memory, limit = context.permit, context.state.memory, context.state.settings.max_body_bytes
+    most = ARRIVING * most_bytes(len(content), limit)
+    memory.take(permit, most)
+    try:
+        if most <= INLINE_BYTES:
+            body = decompress(content, coding, limit)
+        else:
+            body = await off_loop(decompress, content, coding, limit)
+    except LargerError:
+        raise _too_large(limit + 1, limit) from None
+    except DamagedError as error:
+        raise Problem(
+            "malformed-json", f"The body is not valid {coding}: {error}.", members={"field": "body"}
+        ) from None
+    memory.release_part(permit, most - ARRIVING * len(body))
     permit.body_bytes = len(body)
-    return bytes(body) if coding is None else await decompressed(request, bytes(body), coding)
+    return body
+
+
+def _too_large(actual: int, limit: int) -> Problem:
+    """Make the 413 of a body of at least `actual` bytes, before or after it is decompressed."""
+    # A slightly oversized body is read to the end, so that the client gets the response; for a much larger
+    # one the connection is closed instead.
+    abandon = actual > ABANDON_FACTOR * limit
+    return Problem(
+        "body-too-large",
+        f"The body has {actual} bytes or more and the limit is {limit}: send fewer texts per request.",
+        headers={"Connection": "close"} if abandon else {},
+        members={"field": "body", "limit": limit, "actual": actual},
+    )
 
 
 async def parse_body(
@@ -164,16 +229,16 @@ async def parse_body(
     `most_values` is the most of the whole body, besides a few for each input, and `way_out` says what to do
     about more. The memory of its parsed form, `transient`, is charged. Raises the 400, the 422 and the 429.
     """
-    state: ServiceState = request.app.state.service
-    context: RequestContext = request.state.context
+    context: RequestContext = request.scope["state"]["context"]
+    settings = context.state.settings
     # Small bodies are parsed without an await, so only one exists in parsed form at a time: not charged.
     transient = PARSED * len(content) if PARSED * len(content) > SMALL_BYTES else 0
     if transient:
-        state.memory.take(context.permit, transient)
-    max_values = most_values + _VALUES_PER_INPUT * state.settings.max_inputs + _MAX_FIELDS
-    most = max(MAX_INDICES, state.settings.max_inputs, most_numbers)
+        context.state.memory.take(context.permit, transient)
+    max_values = most_values + _VALUES_PER_INPUT * settings.max_inputs + _MAX_FIELDS
+    most = max(MAX_INDICES, settings.max_inputs, most_numbers)
     try:
-        parsed = await parse(content, max_items=most + 1, max_values=max_values)
+        value, lengths = await parse(content, max_items=most + 1, max_values=max_values)
     except orjson.JSONDecodeError as error:
         raise Problem(
             "malformed-json", f"The body is not valid JSON: {error}.", members={"field": "body"}
@@ -184,26 +249,7 @@ async def parse_body(
             f"The body has about {error.actual} values and the limit is {max_values}: {way_out}.",
             members={"field": "body", "limit": max_values, "actual": error.actual},
         ) from None
-    return Body(parsed.value, parsed.lengths, transient)
-
-
-def _check_type(request: Request) -> None:
-    content_type = request.headers.get("content-type", "application/json")
-    if content_type != "application/json" and not _is_json(content_type):
-        raise Problem(
-            "unsupported-media-type",
-            f"The Content-Type is {cut(content_type)}: send JSON in UTF-8 as application/json.",
-            members={"field": "Content-Type", "actual": content_type, "allowed": ["application/json"]},
-        )
-
-
-def _is_json(content_type: str) -> bool:
-    """Whether a media type with its parameters (RFC 9110 §8.3) is JSON in UTF-8."""
-    if len(content_type) > _MAX_TYPE_CHARACTERS:
-        return False
-    media_type, parameters = parse_options_header(content_type)
-    charset = parameters.get("charset", "utf-8").lower()
-    return media_type.lower() == "application/json" and charset in _UTF_8
+    return Body(value, lengths, transient)
 
 
 def _refuse_uint8(body: BaseModel) -> None:

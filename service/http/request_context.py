@@ -11,12 +11,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from service.clients.addresses import Peers, client_of, peer_address
-from service.clients.keys import Keys
+from service.clients.addresses import client_of, peer_address
 from service.endpoints import Endpoint
 from service.engine.permit import Permit
 from service.http.known_fields import known_field
 from service.http.negotiation import JSON, Form
+from service.lifecycle import ServiceState
 from service.problems import Problem
 from service.telemetry.request_record import RequestRecord
 from service.telemetry.trace_context import read_traceparent
@@ -54,6 +54,7 @@ class Body:
 class RequestContext:
     """One request."""
 
+    state: ServiceState
     record: RequestRecord
     permit: Permit
     path: str = ""
@@ -77,6 +78,12 @@ class RequestContext:
     """The form of its response, which is chosen before its body is read."""
     body: Body | None = None
     """Its body, if that was read before its schema was known."""
+    declared_bytes: int = 0
+    """The size of its body, as its head says."""
+    timeout_ms: str | None = None
+    """Its header `X-Request-Timeout-Ms`."""
+    arrived: bool = False
+    """Whether its body is known to have arrived as a whole."""
 
     @property
     def request_id(self) -> str:
@@ -93,8 +100,9 @@ class RequestContext:
         """Whether its endpoint computes with a model."""
         return self.endpoint is not None and self.endpoint.inference
 
-    def identify(self, keys: Keys) -> bool:
+    def identify(self) -> bool:
         """Find out whose API key it has; returns whether it may be served where one is required."""
+        keys = self.state.keys
         if keys.required and self.key is None and self.unauthorized is None:
             try:
                 self.key = keys.check(self.authorization)
@@ -118,7 +126,7 @@ def context_of(scope: Mapping[str, Any]) -> RequestContext:
     return context
 
 
-def open_context(scope: MutableMapping[str, Any], peers: Peers) -> RequestContext:
+def open_context(scope: MutableMapping[str, Any], service: ServiceState) -> RequestContext:
     """Create the context of a request from its head: its id, client and trace.
 
     The connection calls it, since a body may arrive before the app runs; with another server, the app does.
@@ -126,10 +134,14 @@ def open_context(scope: MutableMapping[str, Any], peers: Peers) -> RequestContex
     state = scope.setdefault("state", {})
     if _KEY in state:
         return context_of(scope)
-    given, authorization, parents, states = None, [], [], []
+    given, length, timeout, authorization, parents, states = None, None, None, [], [], []
     for name, value in scope["headers"]:
         if name == b"x-request-id":
             given = given or value.decode("latin-1")
+        elif name == b"content-length":
+            length = value if length is None else length
+        elif name == b"x-request-timeout-ms":
+            timeout = value.decode("latin-1") if timeout is None else timeout
         elif name == b"authorization":
             authorization.append(value.decode("latin-1"))
         elif name == b"traceparent":
@@ -137,9 +149,11 @@ def open_context(scope: MutableMapping[str, Any], peers: Peers) -> RequestContex
         elif name == b"tracestate":
             states.append(value)
     parent = read_traceparent(parents, states) if parents else None
-    record = RequestRecord(request_id(given), peer_address(scope), peers.forwarded_for(scope), parent)
+    record = RequestRecord(request_id(given), peer_address(scope), service.peers.forwarded_for(scope), parent)
     client = client_of(record.forwarded_for or record.peer)
-    context = RequestContext(record, Permit(client, memory_client=client))
+    context = RequestContext(service, record, Permit(client, memory_client=client))
+    context.declared_bytes = int(length) if length and length.isdigit() else 0
+    context.timeout_ms = timeout
     if authorization:
         context.authorization = ", ".join(authorization)
     state[_KEY] = context

@@ -8,9 +8,8 @@ from typing import Generic, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from service.http.negotiation import is_short
+from service.http.negotiation import is_short, listed
 from service.http.streaming_response import WholeResponse
 from service.replies.compression import CODINGS, choose_coding, compress
 
@@ -41,12 +40,10 @@ class StaticFile:
         """Build the response in the coding that the client prefers, or the 304 if it has the file."""
         if _has(request, self.tag):
             return Response(status_code=304, headers=self.headers)
-        accepted = ", ".join(request.headers.getlist("accept-encoding"))
+        accepted = listed(request, b"accept-encoding")
         coding = choose_coding(accepted) if is_short(accepted) else None
         coded = {} if coding is None else {"Content-Encoding": coding}
-        body = self.bodies[coding]
-        response = WholeResponse if len(body) > HIGH_WATER_LIMIT else Response
-        return response(body, 200, {**self.headers, **coded}, self.media_type)
+        return WholeResponse(self.bodies[coding], 200, {**self.headers, **coded}, self.media_type)
 
 
 class Once(Generic[T]):
@@ -70,7 +67,7 @@ def digest(content: bytes) -> str:
 
 def _has(request: Request, tag: str) -> bool:
     """Compare the tags in If-None-Match weakly (RFC 9110 §13.1.2); one that lists very many has none."""
-    given = ",".join(request.headers.getlist("if-none-match"))
+    given = listed(request, b"if-none-match")
     if not given or not is_short(given):
         return False
     tags = {one.strip().removeprefix("W/") for one in given.split(",")}

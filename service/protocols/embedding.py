@@ -67,7 +67,7 @@ async def embed_together(
     types: int = 1,
     binary: bool = False,
     codings: tuple[str, ...] = CODINGS,
-    headers: Mapping[str, str] = MappingProxyType({}),
+    headers: Mapping[bytes, bytes] = MappingProxyType({}),
 ) -> Response:
     """Answer with one item: the sentence vectors of all inputs, as an array (inputs, components).
 

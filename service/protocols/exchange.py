@@ -79,24 +79,23 @@ class Exchange:
     """Whether the value of the only item is the response, without a list around it."""
     tokenize_s: float = 0.0
     _body_charged: bool = False
-
-    def __post_init__(self) -> None:
-        self._transient = self.parsed.transient
+    _transient: int = 0
 
     @classmethod
     def open(cls, request: Request, parsed: ParsedRequest[Any]) -> "Exchange":
         """Find the model and the deadline; raises Problem."""
-        state: ServiceState = request.app.state.service
-        own_s = _deadline(request)
+        context: RequestContext = request.scope["state"]["context"]
+        state, own_s = context.state, _deadline(context.timeout_ms)
         engine = state.engine(parsed.body.model)
         seconds = min(engine.timeout_s, own_s)
-        context: RequestContext = request.state.context
         left_s = seconds - context.waited_s
         until = asyncio.get_running_loop().time() + left_s
         context.permit.within_s, context.permit.until = seconds, time.perf_counter() + left_s
         context.record.model = engine.name
         context.record.inputs = len(getattr(parsed.body, parsed.body.listed))
-        return cls(request, context, state, engine, parsed, seconds, until)
+        exchange = cls(request, context, state, engine, parsed, seconds, until)
+        exchange._transient = parsed.transient
+        return exchange
 
     async def in_time(self, work: Awaitable[T]) -> T:
         """Await the work, but cancel it when the request times out (504)."""
@@ -146,19 +145,19 @@ class Exchange:
         texts, for a model of late interaction. A request may call this several times. Raises NoTokens for a
         text of which nothing is left that the model could run, unless none `runs`.
         """
-        repeated = len(prompt.encode()) * len(texts) + len(query.encode()) * (len(texts) - 1)
-        _check_repeated("query" if query else "prompt", repeated, self.state.settings)
+        repeated = 0
+        if prompt or query:
+            repeated = len(prompt.encode()) * len(texts) + len(query.encode()) * (len(texts) - 1)
+            _check_repeated("query" if query else "prompt", repeated, self.state.settings)
         permit, memory, record = self.context.permit, self.state.memory, self.context.record
         body_bytes = 0 if self._body_charged else permit.body_bytes
         self._body_charged = True
         permit.body_bytes += repeated
-        unused, self._transient = self._transient, 0
         # At most one token per byte and what a role adds, and at most the model's limit per input.
         tokens = permit.body_bytes + len(texts) * self.engine.added_tokens(role)
         most = TOKEN_BYTES * min(tokens, len(texts) * self.engine.info.max_length)
-        memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * repeated + most, unused)
-        if "tokenize" not in record.stages.begun:
-            record.stages.begin("tokenize")
+        memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * repeated + most, self._unused())
+        record.stages.begin("tokenize")
         try:
             encodings, seconds = await self.engine.tokenize(
                 texts, truncation, prompt, permit, lambda size: memory.tokenizing(permit, size), role
@@ -169,9 +168,9 @@ class Exchange:
                 error.advice = self.cutting
             raise
         self.tokenize_s += seconds
-        tokens = sum(map(len, encodings))
+        tokens = sum([len(encoding.token_ids) for encoding in encodings])
         record.tokens = (record.tokens or 0) + tokens
-        memory.release_part(permit, most - TOKEN_BYTES * tokens)
+        self._transient = most - TOKEN_BYTES * tokens
         if runs:
             self._check_tokens(encodings, place)
         return encodings
@@ -179,7 +178,7 @@ class Exchange:
     def _check_tokens(self, encodings: Sequence[Encoding], place: Callable[[int], str]) -> None:
         pools_prompt = self.engine.info.include_prompt
         for index, encoding in enumerate(encodings):
-            if len(encoding) <= (0 if pools_prompt else encoding.prompt_length):
+            if len(encoding.token_ids) <= (0 if pools_prompt else encoding.prompt_length):
                 raise NoTokens(field=self.name(place(index)))
 
     def tokenized(self, seconds: float) -> None:
@@ -225,28 +224,28 @@ class Exchange:
         large before computing anything: `way_out` says how to make it smaller. Raises what `view` raises,
         OverloadedError, InferenceError and Problem.
         """
-        tokens, most = sum(map(len, encodings)), 0
+        work, most = Work.of(encodings), 0
         if holding is not None:
-            most, known = await self.off_loop(lambda: holding.most(encodings), tokens)
+            most, known = await self.off_loop(lambda: holding.most(encodings), work.tokens)
             self.check_size(bound(style, known), way_out)
-            self.state.memory.take(self.context.permit, most)
+            self.state.memory.take(self.context.permit, most, self._unused())
 
         def plan() -> tuple[list[View], int, int]:
             views = [view(index, encoding) for index, encoding in enumerate(encodings)]
             expected = [one.expected for one in views]
             return views, bound(style, expected), waiting_bytes(style, expected)
 
-        views, size, waiting = await self.off_loop(plan, tokens)
+        views, size, waiting = await self.off_loop(plan, work.tokens)
         unused = 0 if holding is None else most - holding.kept(views)
         self.reserve_answer(style, size, way_out, waiting=waiting, unused=unused)
-        delivery = self.delivery(style, Work.of(encodings), size + waiting)
+        delivery = self.delivery(style, work, size + waiting)
         wants = [view.want for view in views]
 
         def make_item(index: int, output: Output) -> Item:
             return views[index].item(output)
 
         if style.format == "ndjson":
-            self.context.record.stages.begin("queue")
+            self._begin_queue()
             stream = self.engine.stream(encodings, wants, self.context.permit)
             return await delivery.deliver_lines(stream, self.in_time, make_item)
         result = await self.run(encodings, wants)
@@ -259,7 +258,7 @@ class Exchange:
 
     async def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> Result:
         """Compute all outputs, of which a response will be made; raises as `answer` does."""
-        self.context.record.stages.begin("queue")
+        self._begin_queue()
         result = await self.engine.submit(encodings, wants, self.context.permit)
         self._computed(result)
         return result
@@ -268,7 +267,7 @@ class Exchange:
         self, encodings: Sequence[Encoding], wants: Sequence[Want], take: Callable[[int, Output], None]
     ) -> None:
         """Do what `run` does, but hand on each output with its index as it arrives, so that few are kept."""
-        self.context.record.stages.begin("queue")
+        self._begin_queue()
         start, waited_s = time.perf_counter(), None
         async with aclosing(self.engine.stream(encodings, wants, self.context.permit)) as stream:
             async for arrivals in stream:
@@ -277,6 +276,12 @@ class Exchange:
                     take(index, output)
         queue_s = waited_s or 0.0
         self._computed(Result([], queue_s, time.perf_counter() - start - queue_s))
+
+    def _begin_queue(self) -> None:
+        """Wait with no more memory than is needed."""
+        self.context.record.stages.begin("queue")
+        if unused := self._unused():
+            self.state.memory.release_part(self.context.permit, unused)
 
     def _computed(self, result: Result) -> None:
         """Record how long the outputs took."""
@@ -298,12 +303,17 @@ class Exchange:
         if too many large responses are in progress.
         """
         self.check_size(size, way_out)
-        unused, self._transient = unused + self._transient, 0
+        memory, permit = self.state.memory, self.context.permit
         try:
-            self.state.memory.take_answer(self.context.permit, style.growth * size + waiting, unused)
+            memory.take_answer(permit, style.growth * size + waiting, unused + self._unused())
         except Problem:
             self.state.readers.make_room()
             raise
+
+    def _unused(self) -> int:
+        """Return the bytes that are reserved and not needed any more, which the caller releases."""
+        unused, self._transient = self._transient, 0
+        return unused
 
     def check_size(self, size: int, way_out: str) -> None:
         """Raise the 413 for a response that could have more bytes than the limit."""
@@ -316,20 +326,19 @@ class Exchange:
             )
 
 
-def _deadline(request: Request) -> float:
+def _deadline(given: str | None) -> float:
     """Return the seconds that the client's header gives this request; infinity without one."""
-    header = request.headers.get("x-request-timeout-ms")
-    if header is None:
+    if given is None:
         return math.inf
-    digits = header.isascii() and header.isdigit() and len(header) <= _MAX_DIGITS
-    if not (digits and int(header) > 0):
+    digits = given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS
+    if not (digits and int(given) > 0):
         raise Problem(
             "invalid-request",
             "The header X-Request-Timeout-Ms must be a whole number of milliseconds, at least 1 and with at "
             f"most {_MAX_DIGITS} digits.",
-            members={"field": "X-Request-Timeout-Ms", "actual": header},
+            members={"field": "X-Request-Timeout-Ms", "actual": given},
         )
-    return int(header) / 1000
+    return int(given) / 1000
 
 
 def _check_repeated(field: str, size: int, settings: Settings) -> None:

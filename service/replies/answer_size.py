@@ -23,7 +23,7 @@ _ANSWER_BYTES = 256
 
 def bound(style: AnswerStyle, expected: Iterable[Expected]) -> int:
     """Bound the bytes of an uncompressed response of such items."""
-    return bound_head(style) + sum(bound_item(style, item) for item in expected)
+    return bound_head(style) + sum([bound_item(style, item) for item in expected])
 
 
 def bound_head(style: AnswerStyle) -> int:
@@ -37,7 +37,7 @@ def bound_item(style: AnswerStyle, item: Expected) -> int:
     size = strings = item.column_bytes
     if item.encoding is not None and style.value is None:
         strings += json_bytes("".join(item.encoding.tokens))
-        size = strings + _ITEM_BYTES + len(item.encoding) * _TOKEN_BYTES
+        size = strings + _ITEM_BYTES + len(item.encoding.token_ids) * _TOKEN_BYTES
         if item.labels or item.column_bytes:
             size += _MORE_BYTES + item.labels * _LABEL_BYTES
     size += strings if form.quoted else 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ def _document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterato
         yield after() if callable(after) else after
     elif style.listed:
         yield _dumps(style.head)[:-1] + b',"data":'
-        yield from _listed(_item(style, item) for item in items)
+        yield from _listed(map(partial(_item, style), items))
         yield b',"usage":{"input_tokens":%d}}' % tokens
     else:
         (item,) = items
@@ -112,23 +113,24 @@ def gathered(pieces: Iterable[Piece]) -> Iterator[Piece]:
 
 def _item(style: AnswerStyle, item: Item, more: Mapping[str, Any] | None = None) -> Iterator[Piece]:
     """Write an item and `more` fields: at once if its arrays are small, otherwise each field by itself."""
-    fields = dict(item.columns)
+    fields, small = dict(item.columns), True
+    most = PIECE_VALUES if style.decimals is None else FEW_VALUES
     for name, array in item.arrays.items():
+        small &= array.size <= most
         column, member = place_of(name)
-        numbers = _rounded(style, name, array)
+        numbers = array if style.decimals is None else _rounded(style, style.decimals, name, array)
         fields[column] = {**fields.get(column, {}), member: numbers} if member else numbers
     fields |= more or {}
-    most = PIECE_VALUES if style.decimals is None else FEW_VALUES
-    if all(array.size <= most for array in item.arrays.values()):
+    if small:
         yield _dumps(fields)
     else:
         yield from _members(fields)
 
 
-def _rounded(style: AnswerStyle, name: str, array: NDArray[Any]) -> Any:
-    if style.decimals is None or not (name in MAPS or name.startswith(SUMMARY)):
+def _rounded(style: AnswerStyle, decimals: int, name: str, array: NDArray[Any]) -> Any:
+    if name not in MAPS and not name.startswith(SUMMARY):
         return array
-    return _Numbers(array, style.decimals, style.unit and name in MAPS)
+    return _Numbers(array, decimals, style.unit and name in MAPS)
 
 
 def _listed(values: Iterable[Iterator[Piece]]) -> Iterator[Piece]:

@@ -44,9 +44,14 @@ class AnswerStyle:
     @property
     def head(self) -> dict[str, Any]:
         """The fields before the items."""
-        precision = None if self.precision == "float32" else self.precision
-        fields = {"model": self.model, "method": self.method, "precision": precision, "axes": self.axes}
-        return {name: value for name, value in fields.items() if value is not None}
+        fields: dict[str, Any] = {"model": self.model}
+        if self.method is not None:
+            fields["method"] = self.method
+        if self.precision != "float32":
+            fields["precision"] = self.precision
+        if self.axes is not None:
+            fields["axes"] = self.axes
+        return fields
 
     @property
     def growth(self) -> int:

@@ -112,7 +112,7 @@ class Counters:
 
     def elsewhere(self, counter: int) -> int:
         """Sum a counter over the other processes."""
-        return sum([other[counter] for other in self.others])
+        return sum([other[counter] for other in self.others]) if self.others else 0
 
     def note(self, model: str, counter: int, number: int) -> None:
         """Write what is counted of a model in this process."""
@@ -144,7 +144,7 @@ class ClientTotals:
     @property
     def elsewhere(self) -> int:
         """The amounts of all clients in the other processes."""
-        return sum([other[self._total] for other in self._others])
+        return sum([other[self._total] for other in self._others]) if self._others else 0
 
     def elsewhere_of(self, client: str) -> int:
         """Return the amounts of a client in the other processes."""

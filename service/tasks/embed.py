@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from model.contract import Encoding, ModelInfo, Pooling, PoolingMode, SentenceWant, Want
@@ -24,13 +24,13 @@ Chosen = Literal["all"] | Sequence[int]
 class EmbedOptions:
     """Which embeddings to return; None stands for the model's own choice."""
 
-    outputs: Sequence[EncodeOutput] = ("sentence",)
+    outputs: tuple[EncodeOutput, ...] = ("sentence",)
     pooling: Pooling | None = None
     normalize: bool | None = None
     dimensions: int | None = None
     """The first components, which are kept."""
-    pooling_layers: Sequence[int] = (-1,)
-    layers: Sequence[int] = (-1,)
+    pooling_layers: tuple[int, ...] = (-1,)
+    layers: tuple[int, ...] = (-1,)
     precision: Precision = "float32"
     chunks: Chunking | None = None
     chunks_needed: bool = False
@@ -129,8 +129,13 @@ def held_by_chunks(views: Sequence[View]) -> int:
 def plan_encode(options: EmbedOptions, info: ModelInfo, task: str | None = None) -> EncodePlan:
     """Check the requested embeddings against the model; raises OptionError.
 
-    `task` is as `choose_task` returns it.
+    `task` is as `choose_task` returns it. Most requests ask for the same, so plans are kept.
     """
+    return _plan(options, info, task)
+
+
+@lru_cache(maxsize=16)  # a client's may have thousands of layers
+def _plan(options: EmbedOptions, info: ModelInfo, task: str | None) -> EncodePlan:
     token_layers: tuple[int, ...] = ()
     if "tokens" in options.outputs:
         if not info.exposes_tokens:

@@ -34,7 +34,8 @@ class View:
             top = output.top
             found |= {"top_keys": top.keys, "top_weights": top.weights, "residual": top.residual}
         found |= {"thumbnails": output.thumbnails, **output.heads}
-        found |= {SUMMARY + name: array for name, array in (output.summary or {}).items()}
+        if output.summary is not None:
+            found |= {SUMMARY + name: array for name, array in output.summary.items()}
         arrays = {name: array for name, array in found.items() if array is not None}
         if self.precision != "float32":
             arrays |= {name: quantize(arrays[name], self.precision) for name in VECTORS & arrays.keys()}

@@ -17,7 +17,8 @@ class Stages(dict[str, float]):
 
     def begin(self, stage: str, at: float | None = None) -> None:
         """Record when a stage started; later calls for the same stage have no effect."""
-        self.begun.setdefault(stage, time.perf_counter() if at is None else at)
+        if stage not in self.begun:
+            self.begun[stage] = time.perf_counter() if at is None else at
 
 
 @dataclass(slots=True)

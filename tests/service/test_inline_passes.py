@@ -182,15 +182,15 @@ def no_helpers() -> None:
 def test_no_turn_at_once_beside_another_of_the_process() -> None:
     """Whatever other processes do."""
     scheduler = LaneScheduler(2)
-    turn = scheduler.try_turn("a", no_helpers)
+    turn = scheduler.try_turn("a", 1, no_helpers)
     assert turn is not None
-    assert scheduler.try_turn("b", no_helpers) is None
+    assert scheduler.try_turn("b", 1, no_helpers) is None
     scheduler.release(turn)
     assert scheduler.demand == 0
     scoreboard = Scoreboard(2, ["mini"])
     one, other = LaneScheduler(2, scoreboard.counters(0)), scoreboard.counters(1).own
     other[LANES] = 1
-    assert one.try_turn("a", no_helpers) is not None
+    assert one.try_turn("a", 1, no_helpers) is not None
     assert scoreboard.counters(0).own[LANES] == 1
 
 

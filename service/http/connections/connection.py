@@ -4,17 +4,16 @@ import asyncio
 import logging
 import time
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from service.clients.addresses import client_of, peer_address
 from service.clients.recent_connections import FEW
 from service.clients.slow_readers import Reader, unread
-from service.http.body_limits import ABANDON_FACTOR
 from service.http.connections.door import REFUSAL_S, Answered, Door, Refused
-from service.http.connections.joined_writes import JoinedWrites
 from service.http.connections.parsing import Parsing, Reading
 from service.http.connections.response_head import header_lines, response_head
-from service.http.request_context import RequestContext, context_of, open_context, request_id
+from service.http.request_body import ABANDON_FACTOR
+from service.http.request_context import RequestContext, open_context, request_id
 from service.lifecycle import ServiceState
 from service.problems import Problem
 from service.refusals import Told
@@ -66,7 +65,6 @@ class Protocol(Parsing):
         self.flow = self._reading = Reading(transport)
         self._client = client_of(peer_address({"client": self.client}))
         self._source = self._state.charged_for_reading(self._client)
-        self._writes = JoinedWrites(transport)
         self._reader = Reader(
             transport,
             self._state.readers,
@@ -89,14 +87,14 @@ class Protocol(Parsing):
         if self._told is not None:
             self._state.absent.remember(self._told)
         for cycle, _ in self.pipeline:  # never started
-            self._state.memory.release(context_of(cycle.scope).permit)
+            self._state.memory.release(cycle.context.permit)
         self.pipeline.clear()
         read = exc is None and self._written()
         super().connection_lost(exc)
         if self._served is not None and not self._served.response_complete:
             self._served.disconnected = True
             self._served.message_event.set()
-            context = context_of(self._served.scope)
+            context = self._served.context
             context.gone = not read
             if context.task is not None:
                 context.task.cancel()
@@ -129,8 +127,8 @@ class Protocol(Parsing):
         state, context, known, returned = self._state, None, True, False
         verdict: Refused | bool = False
         if self._source != self._client:
-            context = open_context(scope, state.peers)
-            known = context.identify(state.keys)
+            context = open_context(scope, state)
+            known = context.identify()
             self._client = context.permit.client
         state.presence.note(self._client)
         # A client that does not read is refused by the app, which waits for it.
@@ -140,7 +138,7 @@ class Protocol(Parsing):
             and not (self._owes_response or self.flow.write_paused)
         ):
             told = self._told
-            if cast("object", self.cycle) is None:  # another connection may have been closed
+            if not self.cycle:  # another connection may have been closed
                 told = state.absent.claim(self._client)
             elif told is not None and told.client != self._client:
                 told = None
@@ -152,7 +150,7 @@ class Protocol(Parsing):
                 return
             returned, self._told = told is not None and told.returns(time.monotonic()), None
         # The body may arrive before the request is served, and is charged to its client from here on.
-        context = context or open_context(scope, state.peers)
+        context = context or open_context(scope, state)
         context.waited_s, self._waited_s = self._waited_s, 0.0
         in_use, permit = state.recent_connections.note(self), context.permit
         permit.only_connection, permit.few_connections, permit.returned = in_use == 1, in_use <= FEW, returned
@@ -180,10 +178,8 @@ class Protocol(Parsing):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._served = cycle
-        cycle.transport = self._writes
-        self._writes.begin()
         self._reader.begin()
-        context = context_of(cycle.scope)
+        context = cycle.context
         begin = partial(self._begin, cycle, app, context, time.monotonic())
         if self._probes:
             self._probes = False
@@ -210,7 +206,7 @@ class Protocol(Parsing):
         """Add a part of a body; after the response it is discarded, and too much closes the connection."""
         self._head.body()
         if not self.cycle.response_complete and not self._state.memory.arrived(
-            context_of(self.cycle.scope).permit, len(body)
+            self.cycle.context.permit, len(body)
         ):
             body = b""  # no memory for it: the request is refused when its body is read
         super().on_body(body)
@@ -226,7 +222,9 @@ class Protocol(Parsing):
         self._waited_s = 0.0
         if self._closing:
             self.close()
-        elif self.cycle.response_complete:
+        elif not self.cycle.response_complete:
+            self.cycle.context.arrived = True
+        else:
             self._keep_alive()
             if self._leaves_to is not None:
                 self.leave(self._leaves_to)
@@ -236,10 +234,9 @@ class Protocol(Parsing):
 
     def on_response_complete(self) -> None:
         """Continue with the next request, or send the pending refusal."""
-        self._writes.flush()  # the head of a response without a body
         self.server_state.total_requests += 1
         self._idle_since = time.monotonic()
-        permit = context_of(self._served.scope).permit
+        permit = self._served.context.permit
         if permit.retry is not None:
             self._told = Told(permit.client, self._idle_since, permit.retry)
         if self.transport.is_closing():
@@ -321,11 +318,11 @@ class Protocol(Parsing):
         log.info("slow reader cut off: %s", why)
         self._state.metrics.rejected.labels(SLOW_READER).inc()
         if self._served is not None and not self._served.response_complete:
-            context_of(self._served.scope).cut_off = True
+            self._served.context.cut_off = True
         self.transport.abort()
 
     def _held_bytes(self) -> int:
-        return 0 if self._served is None else context_of(self._served.scope).permit.memory_bytes
+        return 0 if self._served is None else self._served.context.permit.memory_bytes
 
     def _written(self) -> bool:
         """Whether all bytes of the response that is being sent were written, though not yet its end."""

@@ -1,14 +1,18 @@
 """Reads the requests on a connection, in turns that all connections share."""
 
+import asyncio
 import time
 from abc import abstractmethod
-from typing import Any, cast
+from collections import deque
+from typing import Any
+from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.clients.turns import TURN_S
+from service.http.connections.cycle import Cycle
 from service.http.connections.head_meter import HeadMeter
 from service.http.connections.request_head import check_head
 from service.lifecycle import ServiceState
@@ -31,7 +35,7 @@ class Reading(FlowControl):
 
     def resume_reading(self) -> None:
         """Resume, unless bytes wait."""
-        if not self.behind:
+        if self.read_paused and not self.behind:
             super().resume_reading()
 
 
@@ -45,6 +49,9 @@ class Parsing(HttpToolsProtocol):
     an ordinary HTTP/1.1 request (RFC 9110 §7.8). The parser would treat the bytes after its head as another
     protocol, so it is replaced by one that has been fed the same head without the offer.
     """
+
+    cycle: Cycle
+    pipeline: "deque[tuple[Cycle, Any]]"  # type: ignore[assignment]
 
     def __init__(self, *arguments: Any, state: ServiceState, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -96,6 +103,8 @@ class Parsing(HttpToolsProtocol):
         else:
             self._hold(data)
             turns.read(self._source, self._read)
+            if self._waits_since is None:
+                return  # it was read
         self._note_unanswered()
 
     @abstractmethod
@@ -178,7 +187,7 @@ class Parsing(HttpToolsProtocol):
         """Add a part of the request target."""
         if not self._repeating_head:
             self._head.target(len(url))
-            super().on_url(url)
+            self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header; a trailer after the body is only counted."""
@@ -204,15 +213,37 @@ class Parsing(HttpToolsProtocol):
             raise
         if version == "1.0":
             self.expect_100_continue = False  # RFC 9110 §10.1.1
-        self._head_complete(cast("dict[str, Any]", self.scope))
+        self._head_complete(self.scope)  # type: ignore[arg-type]
 
     @abstractmethod
     def _head_complete(self, scope: dict[str, Any]) -> None:
         """Serve or refuse a request whose head is complete; call `_accept_head` to serve it."""
 
     def _accept_head(self) -> None:
-        """Have uvicorn make the request of the head, and start it unless others are before it."""
-        super().on_headers_complete()
+        """Make the request of the head, and start it unless others are before it."""
+        scope, url, before = self.scope, httptools.parse_url(self.url), self.cycle
+        path, version = url.path.decode("ascii"), self.parser.get_http_version()
+        scope["method"], scope["http_version"] = self.parser.get_method().decode("ascii"), version
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"], scope["query_string"] = url.path, url.query or b""
+        self.cycle = Cycle(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        if before is None or before.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
 
     def on_message_complete(self) -> None:
         """End the request, unless its body is still to come."""

@@ -1,12 +1,13 @@
 """The heads of responses that no app sends."""
 
 from collections.abc import Iterable
-from http import HTTPStatus
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 
 def response_head(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return the status line and the headers, without the empty line at the end."""
-    return b"HTTP/1.1 %d %b\r\n%b" % (status, HTTPStatus(status).phrase.encode(), header_lines(headers))
+    return STATUS_LINE[status] + header_lines(headers)
 
 
 def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

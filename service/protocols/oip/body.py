@@ -8,8 +8,8 @@ from starlette.requests import Request
 
 from model.tokenization.tokenizer import Text
 from service.echo import cut
-from service.http.content_coding import INLINE_BYTES, content_coding
-from service.http.request_body import SPLIT, ParsedRequest, parse_body, receive_body
+from service.http.negotiation import content_coding
+from service.http.request_body import INLINE_BYTES, SPLIT, ParsedRequest, parse_body, receive_body
 from service.lifecycle import ServiceState
 from service.protocols.fields import MAX_IDS
 from service.protocols.lenient import checked

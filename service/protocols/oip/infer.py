@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from model.contract import Encoding
 from model.tokenization.tokenizer import Text, Truncation
-from service.http.content_coding import CODINGS
+from service.http.negotiation import CODINGS
 from service.protocols.embedding import embed_together, vector
 from service.protocols.exchange import Exchange
 from service.protocols.fields import Listed
@@ -41,7 +41,8 @@ async def infer(exchange: Exchange, body: Inference) -> Response:
     before, after = _frame(body, shape, truncated)
     exchange.alone, exchange.frame = True, lambda _: (before, after)
     exchange.value = partial(_values, binary=body.binary)
-    headers = {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(before))}
+    length = b"%d" % len(before)
+    headers = {b"content-type": b"application/octet-stream", HEADER_LENGTH.lower().encode(): length}
     return await embed_together(
         exchange,
         plan,

@@ -6,8 +6,7 @@ from pydantic import Field, PrivateAttr
 from starlette.requests import Request
 
 from service.engine.engine import Engine
-from service.http.content_coding import content_coding
-from service.http.negotiation import negotiate
+from service.http.negotiation import content_coding, negotiate
 from service.http.request_body import ParsedRequest, parse_body, receive_body
 from service.http.request_context import context_of
 from service.lifecycle import ServiceState
