@@ -19,6 +19,7 @@ from service.protocols.decoding import check_counts
 from service.protocols.fields import MAX_IDS, Listed, MostTokens, PositiveNumber, invalid, text_of
 from service.protocols.lenient import CUT_AND_NOT, TRUNCATION_SIDE, Asked, agree, cut_to
 from service.protocols.texts_or_ids import TEXTS_OR_IDS, TextOrIds, texts_or_ids
+from service.settings import MOST_EMBEDDINGS
 from service.tasks.embed import EmbedOptions
 from service.tasks.precision import Precision
 
@@ -66,7 +67,7 @@ class EmbeddingsRequest(Asked):
     listed: ClassVar[str] = "input"
     example: ClassVar[str] = '{"input": "a text"}'
     most_numbers: ClassVar[int] = MAX_IDS
-    most_inputs: ClassVar[int] = 2048
+    most_inputs: ClassVar[int] = MOST_EMBEDDINGS
 
     input: Input = Field(
         description="A text, the token ids of one, or a list of either. Ids run as they are, special ones "
