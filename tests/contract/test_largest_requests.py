@@ -20,7 +20,7 @@ def test_a_largest_request_to_embeddings_and_small_ones_are_answered_beside_each
     write_bert(tmp_path / "small", **SUITED)
     largest = {"input": [TEXT] * 2048, "dimensions": 4}
     ended, small = list[bool](), Counter[str]()
-    with serve(model=tmp_path / "small", request_timeout_s=120) as service, ThreadPoolExecutor(2) as pool:
+    with serve(model=tmp_path / "small", request_timeout_s=3600) as service, ThreadPoolExecutor(2) as pool:
 
         def send_small(address: str) -> None:
             with client_at(service, address) as client:
