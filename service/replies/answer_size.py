@@ -5,6 +5,7 @@ For binary formats it is close to the actual size. Compression is ignored.
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from model.tokenization.decoding import json_bytes
 from service.replies.formats import FORMATS
@@ -44,13 +45,19 @@ def bound_item(style: AnswerStyle, item: Expected) -> int:
     size = strings = item.column_bytes
     if item.encoding is not None and style.value is None:
         strings += json_bytes("".join(item.encoding.tokens)) if "tokens" in item.columns else 0
-        size = strings + _ITEM_BYTES + len(item.encoding) * sum(map(_COLUMN_BYTES.__getitem__, item.columns))
+        size = strings + _ITEM_BYTES + len(item.encoding) * _bytes_of_token(tuple(item.columns))
         if item.labels or item.column_bytes:
             size += _MORE_BYTES + item.labels * _LABEL_BYTES
     size += strings if form.quoted else 0
     for name, shape in item.arrays.items():
         size += form.array_bytes(style, name, style.stored_shape(name, shape))
     return size
+
+
+@cache
+def _bytes_of_token(columns: tuple[Column, ...]) -> int:
+    """Bound a token in some columns, without the text of its name."""
+    return sum(map(_COLUMN_BYTES.__getitem__, columns))
 
 
 def waiting_bytes(style: AnswerStyle, expected: Iterable[Expected]) -> int:

@@ -58,12 +58,20 @@ class Expected:
 
 def columns(index: int, encoding: Encoding, chosen: Sequence[Column] = COLUMNS) -> dict[str, Any]:
     """Collect the chosen token columns of one item, ready for JSON."""
-    return {
+    every: dict[str, Any] = {
         "index": index,
-        **{name: getattr(encoding, name) for name in chosen},
+        "tokens": encoding.tokens,
+        "token_ids": encoding.token_ids,
+        "offsets": encoding.offsets,
+        "word_ids": encoding.word_ids,
+        "segment_ids": encoding.segment_ids,
+        "special": encoding.special,
         "truncated": encoding.truncated,
         "original_length": encoding.original_length,
     }
+    if len(chosen) == len(COLUMNS):
+        return every
+    return {name: value for name, value in every.items() if name in chosen or name not in COLUMNS}
 
 
 def place_of(name: str) -> tuple[str, str]:
