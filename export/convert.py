@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from export.errors import ExportError
 from export.output_folder import check_place, clear_remains, whole
 from model.errors import ModelError
+from model.loading import INSTALL_TORCH
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--overwrite", action="store_true", help="replace OUT_DIR and everything in it")
     options = parser.parse_args(arguments)
     if find_spec("torch") is None:
-        return _refuse("Converting needs torch, which is not installed: run `pip install torch==2.13.0`.")
+        return _refuse(f"Converting needs torch, which is not installed: {INSTALL_TORCH}.")
     try:
         count = convert(options.model, options.folder, overwrite=options.overwrite)
     except (ExportError, ModelError) as error:

@@ -1,5 +1,7 @@
 """Loads a model from its source, to run with PyTorch or with ONNX Runtime."""
 
+import shlex
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +23,11 @@ from model.tokenization.tokenizer import TextTokenizer
 if TYPE_CHECKING:
     from model.pytorch.backend import TorchBackend
 
+# pip alone would take the build with CUDA on Linux.
+INSTALL_TORCH = (
+    f"`uv pip install --python {shlex.quote(sys.prefix)} --torch-backend auto torch==2.13.0` installs the "
+    "build for this machine (uv: `pip install uv`)"
+)
 _EXPORT = "`headlight export MODEL FOLDER`, on a machine with PyTorch, makes a folder that runs without it"
 
 
@@ -133,7 +140,8 @@ def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
     if kind == "onnx" or (kind == "auto" and not (torch and checkpoint)):
         if graph is None:
             lacking = "" if kind == "onnx" else ", and PyTorch is not installed to run its checkpoint"
-            raise CheckpointError(f"{path} has no model.onnx{lacking}: {_EXPORT}.")
+            install = f"; {INSTALL_TORCH}" if lacking else ""
+            raise CheckpointError(f"{path} has no model.onnx{lacking}: {_EXPORT}{install}.")
         return "onnx"
     if not checkpoint:
         raise CheckpointError(
@@ -141,8 +149,7 @@ def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
         )
     if not torch:
         raise CheckpointError(
-            "torch is not installed, and the torch backend needs it: `pip install torch==2.13.0`; or "
-            f"{_EXPORT}."
+            f"torch is not installed, and the torch backend needs it: {INSTALL_TORCH}; or {_EXPORT}."
         )
     return "torch"
 

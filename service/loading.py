@@ -105,4 +105,4 @@ def build_engines(
 
 def largest_request(settings: Settings, max_length: int) -> int:
     """Return the maximum number of tokens in a request, which its texts and its bytes both limit."""
-    return min(settings.max_inputs * max_length, settings.max_body_bytes)
+    return min(settings.most_inputs * max_length, settings.max_body_bytes)

@@ -25,6 +25,8 @@ from service.setting_values import (
 )
 
 PREFIX = "HEADLIGHT_"
+MOST_EMBEDDINGS = 2048
+"""Texts that a request to `/v1/embeddings` may have unless `max_inputs` is set, as OpenAI's may."""
 PATIENCE_S = 30.0
 """How long clients are waited for by default."""
 _READ_BY: Mapping[str, Callable[[str], object]] = {
@@ -175,7 +177,17 @@ class Settings(BaseSettings):
 
     def inputs_of(self, most: int | None) -> int:
         """How many inputs a request may have: what is set, or else what its schema says, if it does."""
-        return self.max_inputs if most is None or "max_inputs" in self.model_fields_set else most
+        return self.max_inputs if most is None or self._limits_inputs else most
+
+    @property
+    def _limits_inputs(self) -> bool:
+        return "max_inputs" in self.model_fields_set
+
+    @property
+    def most_inputs(self) -> int:
+        """How many inputs a request may have on the served route that takes the most."""
+        embeds = not self.other_protocols.isdisjoint(("openai", "tei"))
+        return MOST_EMBEDDINGS if embeds and not self._limits_inputs else self.max_inputs
 
     @property
     def patience_s(self) -> float:

@@ -12,7 +12,7 @@ from service.settings import Settings, SettingsError
 from service.system.process import keep_freed_memory, limit_products, set_environment
 from service.telemetry.logs import set_up_logs
 
-# As many requests of 64 tokens as the default queue holds (262,144 tokens), so that the replica refuses
+# About as many requests of 64 tokens as a replica of two cores answers in time, so that the replica refuses
 # requests, by tokens and with a problem document. With Ray's default of 5, batches would stay nearly empty.
 _MAX_ONGOING = 4096
 # For Ray's own work between a replica's last response and its exit.

@@ -100,12 +100,13 @@ class RoleTokenizer:
         reserve: Reserve = lambda _: nullcontext(),
     ) -> Generator[None, None, list[Encoding]]:
         """Do what `encode` does, in steps of a few milliseconds; see `TextTokenizer.steps`."""
+        if truncation is not None and truncation.limit is not None:
+            truncation = replace(truncation, limit=truncation.limit - self._inserted)
         try:
             encodings = yield from self._texts.encode_in_steps(texts, truncation, prompt, reserve)
         except InputTooLong as error:
-            raise InputTooLong(
-                field=error.field, actual=error.actual + self._inserted, limit=self.max_length
-            ) from None
+            actual, limit = error.actual + self._inserted, error.limit + self._inserted
+            raise InputTooLong(field=error.field, actual=actual, limit=limit) from None
         return [self._finished(encoding) for encoding in encodings]
 
     def _finished(self, encoding: Encoding) -> Encoding:

@@ -158,6 +158,11 @@ class Engine:
         return self._throughput.budget
 
     @property
+    def queue_limit(self) -> int:
+        """How many tokens the queue takes by now: no more than can be run in time."""
+        return self._queue.limit
+
+    @property
     def max_queue_tokens(self) -> int:
         """How many tokens the queue holds at most."""
         return self._queue.max_tokens

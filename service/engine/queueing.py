@@ -147,16 +147,19 @@ class WaitingQueue:
         with self._lock:
             return self._refusal(demand)
 
+    @property
+    def limit(self) -> int:
+        """How many tokens it takes by now: `max_tokens`, or fewer if fewer can be run in time."""
+        rate = self._throughput.tokens_per_s
+        return int(min(self.max_tokens, self.timeout_s * rate)) if rate else self.max_tokens
+
     def overloaded(self, demand: Demand, retry: Retry) -> OverloadedError:
         """Say why a request does not fit."""
-        limit, rate = self.max_tokens, self._throughput.tokens_per_s
-        if rate and self.timeout_s < math.inf:
-            limit = min(limit, int(self.timeout_s * rate))
         return OverloadedError(
             requested=demand.tokens,
             client_tokens=self._clients.occupancy(demand.client),
             waiting=self._clients.occupied,
-            limit=limit,
+            limit=self.limit,
             retry=retry,
         )
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError, model_validator
 from starlette.requests import Request
 
-from model.tokenization.tokenizer import Truncation
+from model.tokenization.tokenizer import Side, Truncation
 from service.http.request_body import ParsedRequest, check_count, read_request
 from service.problems import from_validation_error, writable
 from service.protocols.fields import invalid
@@ -58,6 +58,11 @@ class Asked(Fields):
         return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
 
+TRUNCATION_SIDE = Field(
+    None,
+    description="vLLM's: where tokens are removed from texts that are too long; by default `left` with "
+    "`truncate_prompt_tokens`, else the model's own side.",
+)
 CUT_AND_NOT = "cuts texts, and they must not be cut: leave out one of the two fields"
 """Why vLLM's limit cannot stand beside a field that refuses long texts."""
 
@@ -80,9 +85,14 @@ async def read_asked(request: Request, schema: type[AskedT]) -> ParsedRequest[As
     return parsed
 
 
-def last_tokens(most: int | None, otherwise: Truncation) -> Truncation:
-    """Return the truncation of vLLM's `truncate_prompt_tokens`, which keeps the last tokens."""
-    return otherwise if most is None else Truncation(side="left", limit=None if most == -1 else most)
+def cut_to(most: int | None, side: Side | None, *, allowed: bool) -> Truncation:
+    """Return the truncation of vLLM's `truncate_prompt_tokens`, which is from the left unless `side` is said.
+
+    Without a limit, or with -1, it is the model's; texts may be cut to that of the model if it is `allowed`.
+    """
+    if most is None:
+        return Truncation(allowed=allowed, side=side)
+    return Truncation(side=side or "left", limit=None if most == -1 else most)
 
 
 def agree(fields: Mapping[str, object]) -> None:

@@ -1,9 +1,11 @@
-"""The OpenAPI schema: request bodies that handlers read themselves, and all errors as problem+json."""
+"""The OpenAPI schema: request bodies that handlers read themselves, all errors, and recorded answers."""
 
 import re
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
+import orjson
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
@@ -29,6 +31,9 @@ _DTYPE = {
 }
 _BINARY = {"type": "string", "format": "binary"}
 _BEARER = {"type": "http", "scheme": "bearer", "description": "One of the service's API keys."}
+_RECORDED = Path(__file__).with_name("recorded.json")
+"""Real answers by method and path, and for each protocol an error with its request."""
+_CUT = "Of vectors, the first four numbers."
 _NOT_LISTED = {"not-found", "method-not-allowed", *NOT_OF_INFERENCE}  # occur for other paths and methods
 
 
@@ -64,6 +69,7 @@ def build_openapi(app: FastAPI, version: str, endpoints: Endpoints, *, keys: boo
     for endpoint in endpoints:
         for operation in schema["paths"].get(endpoint.documented_path, {}).values():
             _describe(operation, endpoint, keys=keys)
+    _show_recorded(schema, endpoints)
     return schema
 
 
@@ -123,3 +129,23 @@ def _problems(endpoint: Endpoint, kinds: Collection[str]) -> dict[str, Any]:
 
 def _reference(model: type) -> dict[str, str]:
     return {"$ref": _REF.format(model=model.__name__)}
+
+
+def _show_recorded(schema: dict[str, Any], endpoints: Endpoints) -> None:
+    """Show real answers of operations, and of each protocol a real error, which its operations share."""
+    recorded = orjson.loads(_RECORDED.read_bytes())
+    errors: dict[str, Any] = {}
+    for endpoint in endpoints:
+        path, error = endpoint.documented_path, recorded["errors"][endpoint.protocol]
+        name, request = f"{endpoint.protocol}_error", orjson.dumps(error["request"]).decode()
+        for method, operation in schema["paths"].get(path, {}).items():
+            responses = operation["responses"]
+            if answer := recorded["answers"].get(f"{method.upper()} {path}"):
+                example = {"summary": answer["summary"], "value": answer["value"]}
+                example |= {"description": _CUT} if answer["cut"] else {}
+                responses["200"]["content"]["application/json"]["examples"] = {answer["name"]: example}
+            if response := responses.get(str(error["status"])):
+                errors[name] = {"summary": f"POST {error['path']} {request}", "value": error["value"]}
+                (content,) = response["content"].values()
+                content["examples"] = {"error": {"$ref": f"#/components/examples/{name}"}}
+    schema["components"]["examples"] = errors

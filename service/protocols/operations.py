@@ -155,7 +155,7 @@ async def metrics(request: Request) -> Response:
         if state.keys.required:
             state.metrics.keys(state.keys.names)
         for name, engine in state.engines.items():
-            queue_tokens, batch_tokens = engine.max_queue_tokens, engine.max_batch_tokens
+            queue_tokens, batch_tokens = engine.queue_limit, engine.max_batch_tokens
             state.metrics.limits(name, queue_tokens=queue_tokens, batch_tokens=batch_tokens)
         return state.metrics.exposition()
 

@@ -4,17 +4,25 @@ For binary formats it is close to the actual size. Compression is ignored.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 
 from model.tokenization.decoding import json_bytes
 from service.replies.formats import FORMATS
 from service.replies.style import AnswerStyle
-from service.tasks.results import VECTORS, Expected
+from service.tasks.results import VECTORS, Column, Expected
 
 # The digits of a position, a comma and a bracket.
 _LABEL_BYTES = 10
-# Token columns: id, word id, segment id, special, offsets, with their commas, quotes and brackets.
-_TOKEN_BYTES = 64
+# Of a token in each column, with its comma, quotes and brackets; of a name besides its text.
+_COLUMN_BYTES: Mapping[Column, int] = {
+    "tokens": 5,
+    "token_ids": 12,
+    "offsets": 27,
+    "word_ids": 12,
+    "segment_ids": 2,
+    "special": 6,
+}
 _ITEM_BYTES = 320
 # The names of labels and words, with their punctuation.
 _MORE_BYTES = 320
@@ -36,14 +44,20 @@ def bound_item(style: AnswerStyle, item: Expected) -> int:
     form = FORMATS[style.format]
     size = strings = item.column_bytes
     if item.encoding is not None and style.value is None:
-        strings += json_bytes("".join(item.encoding.tokens))
-        size = strings + _ITEM_BYTES + len(item.encoding.token_ids) * _TOKEN_BYTES
+        strings += json_bytes("".join(item.encoding.tokens)) if "tokens" in item.columns else 0
+        size = strings + _ITEM_BYTES + len(item.encoding.token_ids) * _bytes_of_token(tuple(item.columns))
         if item.labels or item.column_bytes:
             size += _MORE_BYTES + item.labels * _LABEL_BYTES
     size += strings if form.quoted else 0
     for name, shape in item.arrays.items():
         size += form.array_bytes(style, name, style.stored_shape(name, shape))
     return size
+
+
+@cache
+def _bytes_of_token(columns: tuple[Column, ...]) -> int:
+    """Bound a token in some columns, without the text of its name."""
+    return sum(map(_COLUMN_BYTES.__getitem__, columns))
 
 
 def waiting_bytes(style: AnswerStyle, expected: Iterable[Expected]) -> int:

@@ -94,7 +94,8 @@ class AttentionPlan:
     def view(self, index: int, encoding: Encoding, text: Text) -> View:
         """Plan one sequence; raises OptionError for rows and columns that it lacks or drops."""
         words = Words.of(encoding, text) if self.options.level == "word" else None
-        item_columns, shapes = columns(index, encoding), self.embeddings.shapes(encoding)
+        shapes, token_columns = self.embeddings.shapes(encoding), self.embeddings.columns
+        item_columns = columns(index, encoding, token_columns)
         if words is not None:
             item_columns |= {"words": words.texts, "word_offsets": words.offsets}
         named: dict[str, tuple[int, ...]] = {}
@@ -135,7 +136,7 @@ class AttentionPlan:
         if words is not None:
             labels += 3 * len(words)  # An offset is a list of two numbers.
             text_bytes = 3 * len(words) + json_bytes("".join(words.texts))
-        expected = Expected(shapes, encoding, labels, text_bytes)
+        expected = Expected(shapes, encoding, labels, text_bytes, columns=token_columns)
         return View(want, item_columns | named, expected)
 
     def _attention(self, queries: Axis | None, keys: Axis | None) -> AttentionWant:

@@ -10,7 +10,7 @@ from model.tokenization.tokenizer import Text
 from service.tasks.chunks import Chunking, ChunkPlan
 from service.tasks.errors import Names, OptionError
 from service.tasks.precision import BITS, STEPS, Precision
-from service.tasks.results import Expected, columns
+from service.tasks.results import COLUMNS, Column, Expected, columns
 from service.tasks.view import View
 
 EncodeOutput = Literal["sentence", "tokens", "sparse"]
@@ -35,6 +35,8 @@ class EmbedOptions:
     chunks: Chunking | None = None
     chunks_needed: bool = False
     """Whether the request has no other form, without chunks."""
+    columns: Sequence[Column] = COLUMNS
+    """What to say of each token that ran."""
 
     def modes(self, info: ModelInfo) -> tuple[PoolingMode, ...]:
         """Return the modes whose vectors are concatenated."""
@@ -67,10 +69,11 @@ class EncodePlan:
     """The task of every sequence."""
     precision: Precision = "float32"
     chunks: ChunkPlan | None = None
+    columns: Sequence[Column] = COLUMNS
 
     def view(self, index: int, encoding: Encoding, text: Text) -> View:
         """Plan one sequence; raises the 422 for a chunk that it does not have."""
-        item_columns, want, count = columns(index, encoding), self.want(encoding), 0
+        item_columns, want, count = columns(index, encoding, self.columns), self.want(encoding), 0
         shapes = self.shapes(encoding)
         if self.chunks is not None and isinstance(text, str):
             parts = self.chunks.split(encoding, text)
@@ -78,7 +81,8 @@ class EncodePlan:
             item_columns["chunks"] = {"offsets": parts.offsets, "token_spans": parts.tokens}
             count = len(parts.tokens)
             shapes["chunks"] = (count, self.chunks.size)
-        return View(want, item_columns, Expected(shapes, encoding, 4 * count), precision=self.precision)
+        expected = Expected(shapes, encoding, 4 * count, columns=self.columns)
+        return View(want, item_columns, expected, precision=self.precision)
 
     def most_chunks(
         self, texts: Sequence[Text], encodings: Sequence[Encoding]
@@ -94,7 +98,12 @@ class EncodePlan:
         if chunks.chunking == "sentences":
             return _CHUNK_BYTES * sum(counts), ()
         items = [
-            Expected({**self.shapes(encoding), "chunks": (count, chunks.size)}, encoding, 4 * count)
+            Expected(
+                {**self.shapes(encoding), "chunks": (count, chunks.size)},
+                encoding,
+                4 * count,
+                columns=self.columns,
+            )
             for encoding, count in zip(encodings, counts, strict=True)
         ]
         return _CHUNK_BYTES * sum(counts), items
@@ -157,6 +166,7 @@ def _plan(options: EmbedOptions, info: ModelInfo, task: str | None) -> EncodePla
         task,
         options.precision,
         chunks,
+        options.columns,
     )
 
 

@@ -12,7 +12,7 @@ from model.tokenization.decoding import Decoder
 from service.echo import cut
 from service.engine.engine import Engine
 from service.tasks.errors import OptionError
-from service.tasks.results import Expected, Item, columns
+from service.tasks.results import COLUMNS, Column, Expected, Item, columns
 from service.tasks.view import View
 
 _LISTED = 10
@@ -105,14 +105,15 @@ class TokenVectorsPlan:
 
     size: int
     task: str | None
+    columns: Sequence[Column] = COLUMNS
 
     def view(self, index: int, encoding: Encoding) -> View:
         """Plan one input, which was tokenized for its role."""
         rows = encoding.vector_rows
         shapes = {"token_embeddings": (1, len(rows), self.size)}
-        item_columns = {**columns(index, encoding), "token_rows": rows}
+        item_columns = {**columns(index, encoding, self.columns), "token_rows": rows}
         want = replace(want_vectors(encoding), task=self.task)
-        expected = Expected(shapes, encoding, labels=len(rows))
+        expected = Expected(shapes, encoding, len(rows), columns=self.columns)
         return View(want, item_columns, expected, finish=_name_vectors)
 
 
@@ -121,11 +122,11 @@ def _name_vectors(item: Item) -> Item:
 
 
 def plan_token_vectors(
-    engine: Engine, engines: Mapping[str, Engine], task: str | None, needs: str = "role"
+    engine: Engine, engines: Mapping[str, Engine], task: str | None, chosen: Sequence[Column] = COLUMNS
 ) -> TokenVectorsPlan:
     """Check that a model is one of late interaction; raises OptionError, naming those of `engines` that are.
 
-    `task` is as `choose_task` returns it, and `needs` names the field that needs such a model.
+    `task` is as `choose_task` returns it, and `chosen` are the columns of tokens.
     """
-    head = check_head(engine, engines, "late_interaction", needs=needs)
-    return TokenVectorsPlan(head.size or 0, task)
+    head = check_head(engine, engines, "late_interaction", needs="role")
+    return TokenVectorsPlan(head.size or 0, task, chosen)

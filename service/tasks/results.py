@@ -1,8 +1,8 @@
 """The results of a task: for each input columns and arrays, and how large they can become."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from numpy.typing import NDArray
 
@@ -16,6 +16,9 @@ VECTORS = frozenset(("embedding", "chunks"))
 """Arrays that have the `precision` of the response."""
 INTEGERS = frozenset(("top_keys", "sparse_ids"))
 """Arrays of int32."""
+Column = Literal["tokens", "token_ids", "offsets", "word_ids", "segment_ids", "special"]
+COLUMNS: tuple[Column, ...] = get_args(Column)
+"""What an item says of each of its tokens, in the order in which it is written."""
 _NESTED = {
     "chunks": "chunks.embeddings",
     "sparse_ids": "sparse.token_ids",
@@ -41,7 +44,7 @@ class Expected:
     """The maximum size of one item, known before anything is computed.
 
     `arrays` are shapes as computed, of vectors before they are quantized; `encoding` has the tokens whose
-    columns the item has; `labels` counts the integers in further lists, and `column_bytes` bounds what else
+    `columns` the item has; `labels` counts the integers in further lists, and `column_bytes` bounds what else
     there is as JSON. `held_bytes` counts arrays that wait until the item is made of them.
     """
 
@@ -50,11 +53,12 @@ class Expected:
     labels: int = 0
     column_bytes: int = 0
     held_bytes: int = 0
+    columns: Sequence[Column] = COLUMNS
 
 
-def columns(index: int, encoding: Encoding) -> dict[str, Any]:
-    """Collect the token columns of one item, ready for JSON."""
-    return {
+def columns(index: int, encoding: Encoding, chosen: Sequence[Column] = COLUMNS) -> dict[str, Any]:
+    """Collect the chosen token columns of one item, ready for JSON."""
+    every: dict[str, Any] = {
         "index": index,
         "tokens": encoding.tokens,
         "token_ids": encoding.token_ids,
@@ -65,6 +69,9 @@ def columns(index: int, encoding: Encoding) -> dict[str, Any]:
         "truncated": encoding.truncated,
         "original_length": encoding.original_length,
     }
+    if len(chosen) == len(COLUMNS):
+        return every
+    return {name: value for name, value in every.items() if name in chosen or name not in COLUMNS}
 
 
 def place_of(name: str) -> tuple[str, str]:

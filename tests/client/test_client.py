@@ -146,6 +146,36 @@ def test_every_way_of_asking_gives_the_same_numbers(service: Service, options: J
                 assert np.abs((item.summary or {})[name] - np.array(values)).max() <= 1e-6
 
 
+@pytest.mark.parametrize("columns", [[], ["special", "tokens"], ["offsets"]])
+def test_columns_may_be_left_out(service: Service, columns: list[Any]) -> None:
+    """What remains is the same; what is missing raises an error that says so, and is in no table."""
+    with Headlight(service.url) as client:
+        (full,) = client.encode(["One text."])
+        (maps,) = client.attention("One text.", columns=columns, layers=[0], level="word")
+        answer = client.encode(["One text."], columns=columns)
+        items = [*answer, *client.stream_encode(["One text."], columns=columns), maps]
+        items += client.stream_attention("One text.", columns=columns, layers=[0])
+    for item in items:
+        for name in ("tokens", "token_ids", "offsets", "word_ids", "segment_ids", "special"):
+            if name in columns:
+                assert np.array_equal(getattr(item, name), getattr(full, name))
+                continue
+            with pytest.raises(AttributeError, match=f"asked for without {name}: add it to `columns`"):
+                getattr(item, name)
+        with pytest.raises(AttributeError, match="no attribute 'colour'"):
+            _ = item.colour  # type: ignore[attr-defined]
+        assert item.original_length == len(full.tokens)
+        assert ("tokens=5" in repr(item)) == bool(columns)
+        assert pickle.loads(pickle.dumps(item)).index == 0  # noqa: S301
+        named = {"token": "tokens", "start": "offsets", "end": "offsets", "special": "special"}
+        frame, whole = item.to_pandas(), full.to_pandas()
+        assert list(frame) == [name for name in whole if named.get(name) in columns]
+        assert all(frame[name].tolist() == whole[name].tolist() for name in frame)
+    assert ("tokens" in answer.to_pandas()) == bool(columns)
+    with pytest.raises(AttributeError, match="without"):
+        maps.to_bertviz()
+
+
 def test_statistics_come_without_maps(service: Service) -> None:
     """With maps=False there is a summary of each layer and head, and no array."""
     with Headlight(service.url) as client:

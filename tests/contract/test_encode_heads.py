@@ -111,6 +111,8 @@ def test_vectors_of_a_role_are_those_of_late_interaction(served: Service, colber
             tokens += len(ids)
         assert answer["usage"]["input_tokens"] == tokens
     body = {"inputs": TEXTS[:1], "outputs": ["tokens"], "role": "query", "model": "colbert"}
+    (few,) = served.encode(columns=["special"], **body)["data"]
+    assert list(few) == ["index", "special", "truncated", "original_length", "token_rows", "token_embeddings"]
     arrays, meta = read_npz(post(served, body, accept=NPZ).content)
     assert arrays["0.token_embeddings"].shape == (1, len(meta["data"][0]["token_rows"]), SIZE)
     (plain,) = served.encode(TEXTS[0], outputs=["tokens"], model="colbert")["data"]

@@ -36,6 +36,42 @@ def test_the_last_tokens_are_kept(tei: Service, most: int) -> None:
     assert answer.json()["usage"]["prompt_tokens"] == most + 3
 
 
+@pytest.mark.parametrize("most", [3, 4, 9])
+@pytest.mark.parametrize("side", ["left", "right", None])
+def test_tokens_are_removed_from_the_side_that_is_named(tei: Service, most: int, side: str | None) -> None:
+    """As vLLM does: the first tokens remain of what is cut from the right; by default the last ones do."""
+    first, *inner, last = ids_of(tei, WORDS)
+    kept = inner[: most - 2] if side == "right" else inner[2 - most :]
+    expected = vector(tei, [[first, *kept, last]])
+    fields: Json = {"truncate_prompt_tokens": most, "truncation_side": side}
+    assert distance(vector(tei, WORDS, **fields), expected) <= 2e-6
+    assert distance(vector(tei, [[first, *inner, last]], **fields), expected) <= 2e-6
+    found = ask(tei, "/v1/rerank", query=WORDS, documents=["a man"], **fields)["results"][0]
+    text = vector(tei, "a man", **fields)
+    assert found["relevance_score"] == pytest.approx(float(np.dot(expected, text)), abs=1e-5)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_side_holds_at_the_models_limit_too(tei: Service, side: str) -> None:
+    """Of every text that is too long: alone, with -1, and among those that are ranked."""
+    native = tei.encode([f"start {LONG} end"], truncation_side=side, normalize=True)["data"][0]["embedding"]
+    for fields in ({}, {"truncate_prompt_tokens": -1}, {"truncate": True}):
+        found = vector(tei, f"start {LONG} end", truncation_side=side, **fields)
+        assert distance(found, native) <= 2e-6
+    ranked: Json = {"query": "a man", "documents": [f"start {LONG} end"], "truncation_side": side}
+    for path in ("/v1/rerank", "/v2/rerank"):
+        score = ask(tei, path, **ranked)["results"][0]["relevance_score"]
+        assert score == pytest.approx(float(np.dot(vector(tei, "a man"), native)), abs=1e-5)
+
+
+@pytest.mark.parametrize("wrong", ["Left", "middle", 1, True])
+def test_other_sides_are_refused(tei: Service, wrong: Any) -> None:
+    """With the two that there are."""
+    for path, body in ((PATH, {"input": TEXT}), ("/v1/rerank", {"query": TEXT, "documents": TEXTS})):
+        refused = post(tei, {**body, "truncation_side": wrong}, path)
+        assert_error(refused, 400, "truncation_side", "'right' or 'left'")
+
+
 def test_a_limit_above_the_text_changes_nothing(tei: Service) -> None:
     """Nor does -1, the model's own limit, at which the last tokens are kept, too."""
     for most in (100, 10**6, -1):

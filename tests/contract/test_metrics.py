@@ -144,8 +144,8 @@ def test_the_running_service_exposes_them_all(service: Service) -> None:
     assert "headlight_api_keys{}" not in samples
     assert samples["headlight_ready{}"] == 1
     (served,) = service.http.get("/info").json()["models"]
-    for name in ("queue", "batch"):
-        assert samples[f"headlight_{name}_tokens_limit{{{MODEL}}}"] == served[f"max_{name}_tokens"]
+    assert samples[f"headlight_batch_tokens_limit{{{MODEL}}}"] == served["max_batch_tokens"]
+    assert 0 < samples[f"headlight_queue_tokens_limit{{{MODEL}}}"] <= served["max_queue_tokens"]
     (info,) = [sample for sample in samples if sample.startswith("headlight_model_info{")]
     for part in (MODEL, 'family="bert"', 'backend="torch"', 'device="cpu"', 'dtype="float32"'):
         assert part in info
@@ -203,7 +203,7 @@ def test_an_answer_moves_its_numbers_by_what_it_carried(quiet: Service, path: st
     for stage in ("tokenize", "queue", "compute", "serialize"):
         assert change[f'stage_duration_seconds_count{{{MODEL},stage="{stage}"}}'] == 1
     assert 0 <= change.get(f"padding_tokens_total{{{MODEL}}}", 0) <= tokens / 16 + 8
-    still = ("queue_inputs", "queue_tokens", "requests_in_flight", "rejected", "inference")
+    still = ("queue_inputs", "queue_tokens{", "requests_in_flight", "rejected", "inference")
     assert not [name for name in change if name.startswith(still)]
 
 

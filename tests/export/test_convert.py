@@ -59,6 +59,17 @@ def test_the_command_is_a_program_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     assert ran == [[sys.executable, "-P", "-m", "export.convert", "old", "new", "--overwrite"]]
 
 
+def test_without_torch_it_says_how_to_install_the_right_build(
+    pickled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the README does: pip alone would take the one with CUDA on Linux."""
+    monkeypatch.setattr("export.convert.find_spec", lambda _: None)
+    assert main([str(pickled), str(tmp_path / "new")]) == 1
+    command = f"`uv pip install --python {sys.prefix} --torch-backend auto torch==2.13.0`"
+    assert command in capsys.readouterr().err
+    assert command.partition("--torch-backend")[2] in (ROOT / "README.md").read_text().replace(" -r", "`")
+
+
 class Code:
     """What runs a command when it is read as a pickle."""
 

@@ -14,7 +14,7 @@ from model.contract import Backend, HeadInfo, Role, Want
 from model.errors import CheckpointError, InputTooLong
 from model.heads.late_interaction import want_vectors
 from model.loading import load_model
-from model.tokenization.tokenizer import TextTokenizer, Truncation
+from model.tokenization.tokenizer import Side, TextTokenizer, Truncation
 from tests.references.checkpoints import SUITED
 from tests.references.comparing import distance
 from tests.references.families import write_model
@@ -101,6 +101,29 @@ def test_a_role_has_its_columns_and_its_limit(tmp_path: Path) -> None:
     with pytest.raises(InputTooLong) as refused:
         tokenizer.of("query").encode(["the man " * 20], Truncation(allowed=False))
     assert (refused.value.actual, refused.value.limit) == (43, written.settings.query_length)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("role", ROLES)
+def test_the_marker_counts_in_a_lower_limit(role: Role, side: Side, tmp_path: Path) -> None:
+    """As special tokens do; what fills a query up does not. Errors state the same limit."""
+    tokenizer = load(write_pylate(tmp_path, **SUITED).folder, "torch")[0].of(role)
+    text = "the man beats the boy"
+    (whole,) = tokenizer.encode([text])
+    length = whole.original_length
+    for limit in range(3, length + 2):
+        (cut,) = tokenizer.encode([text], Truncation(side=side, limit=limit))
+        tokens = cut.tokens[: len(cut) - cut.unattended]
+        first, marker, *words, last = whole.tokens[:length]
+        room = min(limit, length) - 3
+        kept = words[:room] if side == "right" else words[max(0, len(words) - room) :]
+        assert tokens == [first, marker, *kept, last]
+        assert (cut.truncated, cut.original_length) == (limit < length, length)
+        assert len(cut) == (len(whole) if role == "query" else len(tokens))
+        if limit < length:
+            with pytest.raises(InputTooLong) as refused:
+                tokenizer.encode([text], Truncation(allowed=False, limit=limit))
+            assert (refused.value.actual, refused.value.limit) == (length, limit)
 
 
 def change(folder: Path, **settings: Any) -> None:

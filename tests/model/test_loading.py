@@ -62,7 +62,9 @@ TORCH, ONNX = "torch", "onnx"
 NO_GRAPH = "has no model.onnx: `headlight export MODEL FOLDER`"
 NEITHER = "has no model.onnx, and PyTorch is not installed to run its checkpoint: `headlight export"
 NO_WEIGHTS = "has a graph without the weights that PyTorch needs: choose the backend onnx"
-NO_TORCH = "the torch backend needs it: `pip install torch"
+INSTALL = f"`uv pip install --python {sys.prefix} --torch-backend auto torch==2.13.0`"
+"""As the README does: pip alone would take the build with CUDA on Linux."""
+NO_TORCH = f"the torch backend needs it: {INSTALL}"
 
 
 @pytest.mark.parametrize(
@@ -106,6 +108,7 @@ def test_what_runs_a_model_follows_from_what_is_there(
     assert sentence.endswith(".")
     assert "\n" not in sentence
     assert str(path) in sentence or expected == NO_TORCH
+    assert (INSTALL in sentence) == (expected in (NEITHER, NO_TORCH))
 
 
 def test_the_graph_of_a_folder_is_found_where_exporters_put_it(lay_out: LayOut, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """An answer is never larger than was said before, in any format, and not much smaller."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from service.replies.json_writer import last_line, lines
 from service.replies.style import AnswerStyle
 from service.replies.writing import write
 from service.tasks.precision import Precision, quantize
-from service.tasks.results import Expected, Item, columns
+from service.tasks.results import COLUMNS, Column, Expected, Item, columns
 from tests.support.doubles import tokenizer
 
 NAMES: list[Any] = list(FORMATS)
@@ -78,6 +79,26 @@ def test_vectors_are_never_larger_than_their_bound(
         style = AnswerStyle(MODEL, format_name, dtype)
         items = [Item(columns(i, encoding), arrays) for i in range(count)]
         assert size(style, items) <= bound(style, [expected(arrays, encoding=encoding)] * count)
+
+
+@pytest.mark.parametrize("format_name", NAMES)
+@given(
+    chosen=st.sets(st.sampled_from(COLUMNS)),
+    encoding=st.sampled_from([WORST, PLAIN]),
+    longer=st.integers(1, 300),
+)
+def test_each_column_is_bounded_by_itself(
+    format_name: Any, chosen: set[Column], encoding: Encoding, longer: int
+) -> None:
+    """Whatever columns are left out, those that remain are never larger than their own bound."""
+    named = [name for name in COLUMNS if name in chosen]
+    long = replace(encoding, **{name: getattr(encoding, name) * longer for name in COLUMNS})
+    style = AnswerStyle(MODEL, format_name)
+    item = Item(columns(0, long, named), {})
+    assert item.columns.keys() & set(COLUMNS) == chosen
+    limit = bound(style, [Expected(encoding=long, columns=named)])
+    assert size(style, [item]) <= limit
+    assert limit <= bound(style, [Expected(encoding=long)])
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])

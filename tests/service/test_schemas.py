@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from model.errors import ModelError
-from service.problems import from_model_error, from_validation_error
+from service.problems import Problem, from_model_error, from_validation_error
 from service.protocols.native.schemas import AttentionRequest, EncodeRequest
 from service.tasks.attend import plan_attention
 from service.tasks.embed import plan_encode
+from service.tasks.errors import OptionError
 from tests.service.test_encode_plan import INFO
 from tests.support.doubles import tokenizer
 
@@ -68,6 +69,8 @@ def test_whatever_is_sent_is_read_or_refused_in_a_document(route: str, name: str
         problem = from_validation_error(error, schema)
     except ModelError as error:
         problem = from_model_error(error)
+    except OptionError as error:
+        problem = Problem(error.kind, error.say(str), members={"field": error.option, **error.members})
     else:
         return
     document = json.loads(problem.document(instance="/", request_id="a"))
@@ -101,7 +104,7 @@ def test_every_field_is_described(schema: type[BaseModel]) -> None:
 
 def test_the_fields_are_those_of_the_contract() -> None:
     """What is documented is accepted, and nothing else."""
-    common = {"inputs", "model", "truncate", "truncation_side", "prompt_name", "prompt", "task"}
+    common = {"inputs", "model", "truncate", "truncation_side", "prompt_name", "prompt", "task", "columns"}
     encode = {"outputs", "pooling", "pooling_layers", "normalize", "dimensions", "layers"}
     encode |= {"precision", "chunks", "top_k", "role"}
     assert set(EncodeRequest.model_fields) == common | encode

@@ -6,6 +6,7 @@
  */
 
 import { columns, flat, floats, integers, Tensor, type Numbers } from "./arrays.js";
+import type { Column } from "./fields.js";
 
 /** A sentence vector: of integers with a `precision`. */
 export type Vector = Float32Array | Int8Array | Uint8Array;
@@ -23,6 +24,7 @@ export interface Reading {
 }
 
 export const AXES: readonly Axis[] = ["layer", "head", "query", "key"];
+const COLUMNS: readonly Column[] = ["tokens", "token_ids", "offsets", "word_ids", "segment_ids", "special"];
 const LABELS = { layer: "layers", head: "heads", query: "queries", key: "keys" } as const;
 const SUMMARY = "summary.";
 
@@ -88,6 +90,9 @@ export interface Tokens {
   /** (layers, N, C), with "tokens" in `outputs`. */
   token_embeddings: Tensor | null;
 }
+
+/** An item of a call with `columns`: those that it does not name are null. */
+export type SomeColumns<T extends Tokens> = Omit<T, Column> & { [name in Column]: T[name] | null };
 
 /** Vectors of parts of a text. */
 export interface Chunks {
@@ -180,18 +185,18 @@ function thumbnails(item: Json, scale: number, shape: readonly number[]): Tensor
 
 /** Read the fields that items of all routes have in common. */
 export function tokens(item: Json, { scale, precision }: Reading): Tokens {
-  const count = length(item, "tokens");
-  for (const name of ["token_ids", "offsets", "word_ids", "segment_ids", "special"]) {
-    if (length(item, name) !== count) throw new Error(`${name} has not one value for each token`);
+  const there = COLUMNS.filter((name) => item[name] !== undefined);
+  for (const name of there) {
+    if (length(item, name) !== item[there[0]!].length) throw new Error(`${name} has not one value for each token`);
   }
   return {
     index: item.index,
-    tokens: item.tokens,
-    token_ids: item.token_ids,
-    offsets: item.offsets,
-    word_ids: item.word_ids,
-    segment_ids: item.segment_ids,
-    special: item.special,
+    tokens: item.tokens ?? null,
+    token_ids: item.token_ids ?? null,
+    offsets: item.offsets ?? null,
+    word_ids: item.word_ids ?? null,
+    segment_ids: item.segment_ids ?? null,
+    special: item.special ?? null,
     truncated: item.truncated,
     original_length: item.original_length,
     embedding: vectors(item.embedding, precision)?.data ?? null,

@@ -1,7 +1,7 @@
 /** `Headlight`: the routes of the service as methods. */
 
 import { attentionMaps, encoded, tokens } from "./answers.js";
-import type { Answer, AttentionMaps, Encoded, Tokens } from "./answers.js";
+import type { Answer, AttentionMaps, Encoded, SomeColumns, Tokens } from "./answers.js";
 import { floats } from "./arrays.js";
 import { Call, checkCount, FILE, JSON_ONLY, joined, LINES, unpack } from "./calls.js";
 import { HeadlightConnectionError, HeadlightError, HeadlightTimeout } from "./errors.js";
@@ -32,6 +32,9 @@ export interface HeadlightSettings {
   /** Sent with every request. */
   headers?: HeadersInit;
 }
+
+/** Options that name columns. */
+type Some = Required<fields.ColumnFields>;
 
 const TEMPORARY: readonly (number | null)[] = [408, 429, 500, 502, 503, 504]; // of a service or proxy that starts
 const UNAUTHORIZED = 401;
@@ -71,21 +74,41 @@ export class Headlight {
   }
 
   /** `POST /encode`: sentence vectors, or with `outputs` vectors of tokens or sparse ones. */
+  encode(inputs: fields.Inputs, options: fields.EncodeOptions & Some): Promise<Answer<SomeColumns<Encoded>>>;
+  encode(inputs: fields.Inputs, options?: fields.EncodeOptions): Promise<Answer<Encoded>>;
   encode(inputs: fields.Inputs, options: fields.EncodeOptions = {}): Promise<Answer<Encoded>> {
     return this.#fetch(() => texts("/encode", FILE, inputs, options, encoded));
   }
 
   /** `POST /attention`: maps, (layer, head, query, key) by default. */
+  attention(
+    inputs: fields.Inputs,
+    options: fields.AttentionOptions & Some,
+  ): Promise<Answer<SomeColumns<AttentionMaps>>>;
+  attention(inputs: fields.Inputs, options?: fields.AttentionOptions): Promise<Answer<AttentionMaps>>;
   attention(inputs: fields.Inputs, options: fields.AttentionOptions = {}): Promise<Answer<AttentionMaps>> {
     return this.#fetch(() => texts("/attention", FILE, inputs, options, attentionMaps));
   }
 
   /** Like `encode`, but yields each item as soon as it is ready, in any order: see `item.index`. */
+  streamEncode(
+    inputs: fields.Inputs,
+    options: fields.StreamEncodeOptions & Some,
+  ): AsyncGenerator<SomeColumns<Encoded>, void, void>;
+  streamEncode(inputs: fields.Inputs, options?: fields.StreamEncodeOptions): AsyncGenerator<Encoded, void, void>;
   streamEncode(inputs: fields.Inputs, options: fields.StreamEncodeOptions = {}): AsyncGenerator<Encoded, void, void> {
     return this.#stream(() => texts("/encode", LINES, inputs, options, encoded));
   }
 
   /** Like `attention`, but yields each item as soon as it is ready, rounded to `decimals`, in any order. */
+  streamAttention(
+    inputs: fields.Inputs,
+    options: fields.StreamAttentionOptions & Some,
+  ): AsyncGenerator<SomeColumns<AttentionMaps>, void, void>;
+  streamAttention(
+    inputs: fields.Inputs,
+    options?: fields.StreamAttentionOptions,
+  ): AsyncGenerator<AttentionMaps, void, void>;
   streamAttention(
     inputs: fields.Inputs,
     options: fields.StreamAttentionOptions = {},

@@ -24,6 +24,8 @@ export type Statistic =
   | "argmax_self"
   | "argmax_previous"
   | "argmax_next";
+/** What an item says of each of its tokens. */
+export type Column = "tokens" | "token_ids" | "offsets" | "word_ids" | "segment_ids" | "special";
 /** Sentences, windows of tokens, or `[start, end]` in Unicode code points of a single text. */
 export type ChunksField =
   | "sentences"
@@ -52,6 +54,11 @@ export interface TaskFields extends PromptFields {
   task?: string;
 }
 
+/** Which columns an item has; all by default. */
+export interface ColumnFields {
+  columns?: readonly Column[];
+}
+
 export interface VectorFields {
   pooling?: Pooling;
   normalize?: boolean;
@@ -59,7 +66,7 @@ export interface VectorFields {
 }
 
 /** The fields of `POST /encode` besides its inputs. */
-export interface EncodeFields extends TaskFields, VectorFields {
+export interface EncodeFields extends TaskFields, VectorFields, ColumnFields {
   outputs?: readonly ("sentence" | "tokens" | "sparse")[];
   pooling_layers?: readonly number[];
   layers?: readonly number[];
@@ -93,7 +100,7 @@ export interface RoundedMapFields extends MapFields {
 }
 
 /** The fields of `POST /attention` besides its inputs. */
-export interface AttentionFields extends TaskFields, VectorFields, MapFields {
+export interface AttentionFields extends TaskFields, VectorFields, MapFields, ColumnFields {
   outputs?: readonly ("sentence" | "tokens")[];
 }
 

@@ -6,6 +6,7 @@ export type {
   Axis,
   Chunks,
   Encoded,
+  SomeColumns,
   Span,
   SparseVector,
   Tokens,

@@ -58,6 +58,24 @@ test("files, streams and JSON have the same items", async () => {
   }
 });
 
+test("columns that are not named are null, in files and in streams", async () => {
+  for (const columns of [[], ["special", "tokens"]] as const) {
+    const answers = [await client.encode(TEXTS, { columns }), await client.attention(TEXTS, { columns, heads: [0] })];
+    const streamed = [];
+    for await (const item of client.streamEncode(TEXTS, { columns })) streamed.push(item);
+    for await (const item of client.streamAttention(TEXTS, { columns })) streamed.push(item);
+    for (const item of [...answers.flatMap((answer) => [...answer]), ...streamed]) {
+      const [plain] = await client.tokenize(TEXTS[item.index]!);
+      for (const name of ["tokens", "token_ids", "offsets", "word_ids", "segment_ids", "special"] as const) {
+        assert.deepEqual(item[name], (columns as readonly string[]).includes(name) ? plain[name] : null);
+      }
+      assert.equal(item.original_length, plain.tokens.length);
+    }
+  }
+  const [whole] = await client.encode(TEXTS);
+  assert.ok(whole.tokens.length); // which TypeScript takes for an error if it could be null
+});
+
 test("every precision and kind of chunk is read, from files and from streams", async () => {
   for (const precision of ["float32", "int8", "uint8", "binary", "ubinary"] as const) {
     for (const chunks of ["sentences", { tokens: 3, overlap: 1 }, [[0, 2], [3, 9]]] as const) {

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,11 @@ IntArray = NDArray[np.int64]
 Json = Mapping[str, Any]
 
 T = TypeVar("T")
+Column = Literal["tokens", "token_ids", "offsets", "word_ids", "segment_ids", "special"]
+"""What an item says of each of its tokens."""
 AXES = ("layer", "head", "query", "key")
 _SUMMARY = "summary."
-_COLUMNS = {"token_ids", "offsets", "segment_ids", "special", "word_offsets"}
+_COLUMNS = get_args(Column)
 _LABELS = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys"}
 
 
@@ -93,7 +95,10 @@ class Answer(Sequence[T]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tokens:
-    """The tokens run for one input, in columns of length N, whatever was selected."""
+    """The tokens run for one input, in columns of length N, whatever was selected.
+
+    A column that `columns` left out raises AttributeError.
+    """
 
     index: int
     """The index of the input."""
@@ -116,6 +121,18 @@ class Tokens:
     token_embeddings: FloatArray | None
     """(layers, N, C), with "tokens" in `outputs`."""
 
+    def __post_init__(self) -> None:
+        for name in _COLUMNS:
+            if vars(self)[name] is None:
+                del vars(self)[name]
+
+    if not TYPE_CHECKING:  # the types of columns are those of the columns that are there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in _COLUMNS:
+                raise AttributeError(f"This answer was asked for without {name}: add it to `columns`.")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame with a row for each token; raises ModuleNotFoundError without pandas."""
         return data_frame(self._token_columns())
@@ -124,7 +141,7 @@ class Tokens:
         """The rows of `Answer.to_pandas`."""
         row: Row = {
             "index": self.index,
-            "tokens": len(self.tokens),
+            **self._count(),
             "truncated": self.truncated,
             "original_length": self.original_length,
         }
@@ -132,22 +149,26 @@ class Tokens:
             row["embedding"] = self.embedding
         return [row]
 
+    def _count(self) -> dict[str, int]:
+        """The number of tokens, if any column says it."""
+        column = next((vars(self)[name] for name in _COLUMNS if name in vars(self)), None)
+        return {} if column is None else {"tokens": len(column)}
+
     def _token_columns(self) -> Columns:
-        return {
-            "token": self.tokens,
-            "token_id": self.token_ids.tolist(),
-            "start": self.offsets[:, 0].tolist(),
-            "end": self.offsets[:, 1].tolist(),
-            "word_id": self.word_ids,
-            "segment_id": self.segment_ids.tolist(),
-            "special": self.special.tolist(),
-        }
+        found: Columns = {}
+        for name in _COLUMNS:
+            column = vars(self).get(name)
+            if name == "offsets" and column is not None:
+                found |= {"start": column[:, 0].tolist(), "end": column[:, 1].tolist()}
+            elif column is not None:
+                found[name.removesuffix("s")] = column if isinstance(column, list) else column.tolist()
+        return found
 
     def __repr__(self) -> str:
         """Show the item's fields, and the types and shapes of its arrays, in one line."""
-        shown = [f"index={self.index}", f"tokens={len(self.tokens)}"]
+        shown = [f"{name}={value}" for name, value in {"index": self.index, **self._count()}.items()]
         for name, value in vars(self).items():
-            if isinstance(value, np.ndarray) and name not in _COLUMNS:
+            if isinstance(value, np.ndarray) and name not in (*_COLUMNS, "word_offsets"):
                 shown.append(f"{name}={value.dtype}{value.shape}")
         return f"{type(self).__name__}({', '.join(shown + self._more())})"
 
@@ -323,15 +344,19 @@ def _summary(item: Json) -> dict[str, FloatArray] | None:
 
 def token_columns(item: Json, scale: float) -> dict[str, Any]:
     """Parse the fields that items of all routes have in common; raises as the others do."""
-    count = len(item["tokens"])
+    count = next((len(item[name]) for name in _COLUMNS if name in item), 0)
+
+    def array(name: str, dtype: type, *more: int) -> NDArray[Any] | None:
+        return np.asarray(item[name], dtype).reshape(count, *more) if name in item else None
+
     return {
         "index": item["index"],
-        "tokens": item["tokens"],
-        "token_ids": np.asarray(item["token_ids"], np.int64).reshape(count),
-        "offsets": np.asarray(item["offsets"], np.int64).reshape(count, 2),
-        "word_ids": item["word_ids"],
-        "segment_ids": np.asarray(item["segment_ids"], np.int64).reshape(count),
-        "special": np.asarray(item["special"], np.bool_).reshape(count),
+        "tokens": item.get("tokens"),
+        "token_ids": array("token_ids", np.int64),
+        "offsets": array("offsets", np.int64, 2),
+        "word_ids": item.get("word_ids"),
+        "segment_ids": array("segment_ids", np.int64),
+        "special": array("special", np.bool_),
         "truncated": item["truncated"],
         "original_length": item["original_length"],
         "embedding": _vectors(item.get("embedding"), item),

@@ -8,7 +8,7 @@ import orjson
 from pydantic import BaseModel, Field, PlainValidator, StrictBool, WithJsonSchema, model_validator
 from starlette.responses import Response
 
-from model.tokenization.tokenizer import Truncation
+from model.tokenization.tokenizer import Side
 from service.protocols.exchange import Exchange
 from service.protocols.fields import (
     MostTokens,
@@ -18,7 +18,7 @@ from service.protocols.fields import (
     text_list,
     text_of,
 )
-from service.protocols.lenient import CUT_AND_NOT, Asked, agree, last_tokens
+from service.protocols.lenient import CUT_AND_NOT, TRUNCATION_SIDE, Asked, agree, cut_to
 from service.protocols.reranking import rank
 from service.tasks.rank import RankOptions
 from service.tasks.results import Item
@@ -56,9 +56,10 @@ class CohereRerankRequest(Asked):
     )
     truncate_prompt_tokens: MostTokens | None = Field(
         None,
-        description="vLLM's: run only the last k tokens of each text or pair, special ones included; -1 is "
-        "the model's limit.",
+        description="vLLM's: run only the last k tokens of each text or pair, special ones included, or with "
+        "`truncation_side` `right` the first; -1 is the model's limit.",
     )
+    truncation_side: Side | None = TRUNCATION_SIDE
     max_tokens_per_doc: PositiveNumber | None = Field(
         None, description="Read only the first k tokens of each document; special ones do not count."
     )
@@ -112,7 +113,9 @@ async def rerank(exchange: Exchange, body: CohereRerankRequest) -> Response:
         body.documents,
         body.top_n if body.top_n is not None else body.top_k,
         body.return_documents,
-        truncation=last_tokens(body.truncate_prompt_tokens, Truncation(allowed=body.truncation is not False)),
+        truncation=cut_to(
+            body.truncate_prompt_tokens, body.truncation_side, allowed=body.truncation is not False
+        ),
         text_tokens=body.max_tokens_per_doc,
     )
     return await rank(exchange, options)

@@ -2,9 +2,10 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from model.contract import MEANINGS, STATISTICS
+from service.tasks.results import COLUMNS
 
 
 class TokenColumns(BaseModel):
@@ -24,6 +25,15 @@ class TokenColumns(BaseModel):
     special: list[bool] = Field(description="Whether the tokenizer added the token.")
     truncated: bool
     original_length: int = Field(ge=0, description="Tokens before truncation.")
+
+
+def _without_some(schema: dict[str, Any]) -> None:
+    """Say in a schema that the columns may be absent."""
+    schema["required"] = [name for name in schema["required"] if name not in COLUMNS]
+
+
+_CHOSEN = ConfigDict(json_schema_extra=_without_some)
+"""Of items that have only those columns which the field `columns` of their requests names."""
 
 
 class Usage(BaseModel):
@@ -54,6 +64,8 @@ class SparseVector(BaseModel):
 
 class EncodeItem(TokenColumns):
     """The vectors of one input."""
+
+    model_config = _CHOSEN
 
     embedding: list[float] | None = Field(
         None, description="(dimensions,), with `sentence` in `outputs`; a list of integers with `precision`."
@@ -119,6 +131,8 @@ class MapsItem(TokenColumns):
 
 class AttentionItem(MapsItem):
     """The maps of one input, and embeddings from the same pass."""
+
+    model_config = _CHOSEN
 
     embedding: list[float] | None = Field(None, description="(dimensions,), with `sentence` in `outputs`.")
     token_embeddings: list[list[list[float]]] | None = Field(

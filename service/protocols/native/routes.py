@@ -71,7 +71,7 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     view: Callable[[int, Encoding], View]
     holding, way_out = None, "send fewer or shorter inputs"
     if body.role is not None:  # a query or document, for late interaction
-        view = plan_token_vectors(engine, engines, task).view
+        view = plan_token_vectors(engine, engines, task, body.columns).view
     else:
         sparse = plan_sparse(body.top_k, engine, engines) if "sparse" in body.outputs else None
         plan = plan_encode(body.embeddings, engine.info, task)

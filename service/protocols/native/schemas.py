@@ -19,11 +19,13 @@ from service.protocols.fields import (
     invalid,
 )
 from service.protocols.native.chunks_field import ChunksField
+from service.protocols.native.columns_field import Columns
 from service.replies.formats import FORMATS
 from service.replies.style import Format
 from service.tasks.attend import AttendOptions
 from service.tasks.embed import EmbedOptions, EncodeOutput
 from service.tasks.precision import Precision
+from service.tasks.results import COLUMNS
 
 # How many unknown fields are described one by one.
 _UNKNOWN = 10
@@ -123,6 +125,12 @@ class TaskRequest(PromptRequest):
 
 class InputsRequest(TaskRequest, WithInputs):
     """The fields common to `/encode` and `/attention`."""
+
+    columns: Columns = Field(
+        COLUMNS,
+        description="What to return of each token; `[]` leaves out all of it, which is most of an answer of "
+        "short texts. `truncated` and `original_length` always remain.",
+    )
 
 
 Output = Literal["sentence", "tokens"]
@@ -244,6 +252,7 @@ class EncodeRequest(InputsRequest):
             self.layers,
             self.precision,
             self.chunks,
+            columns=self.columns,
         )
 
 
@@ -371,4 +380,4 @@ class AttentionRequest(AttentionOptions, InputsRequest):
     @property
     def embeddings(self) -> EmbedOptions:
         """The requested embeddings, of the last layer."""
-        return EmbedOptions(self.outputs, self.pooling, self.normalize, self.dimensions)
+        return EmbedOptions(self.outputs, self.pooling, self.normalize, self.dimensions, columns=self.columns)

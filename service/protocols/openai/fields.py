@@ -13,12 +13,13 @@ from pydantic import (
     model_validator,
 )
 
-from model.tokenization.tokenizer import Truncation
+from model.tokenization.tokenizer import Side, Truncation
 from service.http.request_body import SEVERAL
 from service.protocols.decoding import check_counts
 from service.protocols.fields import MAX_IDS, Listed, MostTokens, PositiveNumber, invalid, text_of
-from service.protocols.lenient import CUT_AND_NOT, Asked, agree, last_tokens
+from service.protocols.lenient import CUT_AND_NOT, TRUNCATION_SIDE, Asked, agree, cut_to
 from service.protocols.texts_or_ids import TEXTS_OR_IDS, TextOrIds, texts_or_ids
+from service.settings import MOST_EMBEDDINGS
 from service.tasks.embed import EmbedOptions
 from service.tasks.precision import Precision
 
@@ -66,7 +67,7 @@ class EmbeddingsRequest(Asked):
     listed: ClassVar[str] = "input"
     example: ClassVar[str] = '{"input": "a text"}'
     most_numbers: ClassVar[int] = MAX_IDS
-    most_inputs: ClassVar[int] = 2048
+    most_inputs: ClassVar[int] = MOST_EMBEDDINGS
 
     input: Input = Field(
         description="A text, the token ids of one, or a list of either. Ids run as they are, special ones "
@@ -89,9 +90,10 @@ class EmbeddingsRequest(Asked):
     truncation: StrictBool | None = Field(None, description="Voyage's name of `truncate`.")
     truncate_prompt_tokens: MostTokens | None = Field(
         None,
-        description="vLLM's: run only the last k tokens of each text, special ones included; -1 is the "
-        "model's limit.",
+        description="vLLM's: run only the last k tokens of each text, special ones included, or with "
+        "`truncation_side` `right` the first; -1 is the model's limit.",
     )
+    truncation_side: Side | None = TRUNCATION_SIDE
     late_chunking: StrictBool = Field(
         default=False,
         description="The texts are parts of one, which runs as a whole; each part's vector is the mean of "
@@ -142,10 +144,10 @@ class EmbeddingsRequest(Asked):
 
     @property
     def cuts(self) -> Truncation:
-        """Whether texts may be truncated."""
+        """Whether and where texts may be truncated."""
         said = self.truncate if self.truncate is not None else self.truncation
         allowed = said if said is not None else not self.late_chunking
-        return last_tokens(self.truncate_prompt_tokens, Truncation(allowed=allowed))
+        return cut_to(self.truncate_prompt_tokens, self.truncation_side, allowed=allowed)
 
     @property
     def cutting(self) -> str:
