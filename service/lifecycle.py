@@ -24,7 +24,7 @@ from service.engine.permit import Permit
 from service.engine.throughput import MIN_BODY_BYTES
 from service.engine.trimming import MemoryTrimmer
 from service.loading import load_engines
-from service.memory_limits import ANSWERS, Memory, check_size, memory_given
+from service.memory_limits import Memory, check_size, memory_given
 from service.problems import Problem
 from service.refusals import Absent, Overload, Refusal, retry_after
 from service.replies.json_arrays import prepare
@@ -109,7 +109,7 @@ class ServiceState:
         """Set by a signal: new requests are refused, accepted ones are still answered."""
         self.drained_by: float | None = None
         """Set by a signal: when the process must have exited, in `time.monotonic` seconds."""
-        self.memory = Memory(ANSWERS * settings.max_response_bytes, self.counters)
+        self.memory = Memory(self.counters)
         self.peers = Peers(settings.proxies)
         self.presence = Presence(self.counters)
         self.turns = Turns(self.presence, yields=siblings is None)
@@ -135,8 +135,6 @@ class ServiceState:
         self._load = load
         self._trimmer: MemoryTrimmer | None = None
         self._engines: dict[str, Engine] = {}
-        self._alive = True
-        """Whether every worker was alive at the last check."""
 
     @property
     def engines(self) -> Mapping[str, Engine]:
@@ -183,16 +181,8 @@ class ServiceState:
             return Phase.DRAINING
         return Phase.READY if self._engines else Phase.LOADING
 
-    @property
-    def ready(self) -> bool:
-        """Whether every model is loaded and its worker alive."""
-        return self.phase is Phase.READY and all(engine.healthy for engine in self._engines.values())
-
     def check_ready(self) -> None:
-        """Raise the 503 for the current phase, unless the service is ready.
-
-        Whether workers are alive is as of the last check, a fraction of a second ago.
-        """
+        """Raise the 503 for the current phase, unless the service is ready."""
         if self._unready:
             raise self._unready_problem(self._unready_retry())
 
@@ -230,7 +220,7 @@ class ServiceState:
 
     @property
     def _unready(self) -> bool:
-        return not (self._alive and self._engines) or self.draining or self.failure is not None
+        return not self._engines or self.draining or self.failure is not None
 
     @property
     def _unready_s(self) -> float:
@@ -247,12 +237,11 @@ class ServiceState:
         return Retry.after(self._unready_s)
 
     def _unready_problem(self, retry: Retry) -> Problem:
-        unhealthy = "A computation hangs, and a new worker is taking over: retry in a few seconds."
         headers = retry_after(retry)
         if self.phase is Phase.DRAINING:
             headers["Connection"] = "close"  # so that the client's next request reaches another instance
-        detail = _EXPLANATIONS.get(self.phase, unhealthy)
-        return Problem("not-ready", detail, headers=headers, members={"phase": self.phase.value})
+        phase = self.phase if self.phase in _EXPLANATIONS else Phase.LOADING  # which has just ended
+        return Problem("not-ready", _EXPLANATIONS[phase], headers=headers, members={"phase": phase.value})
 
     def engine(self, name: str | None) -> Engine:
         """Find a model, the default if `name` is None; raises a Problem listing the served models."""
@@ -329,7 +318,7 @@ class ServiceState:
             )
 
     def supervise(self, stopped_s: float = 0.0) -> None:
-        """Check every engine; a second hang in one of them ends the process, or the first if it is replaced.
+        """Check every engine; a computation that hangs ends the process.
 
         `stopped_s` is how long the whole process was suspended since the last call.
         """
@@ -340,11 +329,9 @@ class ServiceState:
         if self._trimmer is not None:
             self._trimmer.check()
         for name, engine in self._engines.items():
-            engine.supervise(stopped_s)
-            if engine.stuck > self._hangs_allowed and self.phase is not Phase.FAILED:
+            if engine.supervise(stopped_s) and self.phase is not Phase.FAILED:
                 self._fail(f"{name} hung in a computation that cannot be stopped; the process must end.")
                 self.exit_code = STUCK_EXIT_CODE
-        self._alive = all(engine.healthy for engine in self._engines.values())
         self._warnings.check({name: engine.vocabulary for name, engine in self._engines.items()})
 
     def log_refusals(self) -> None:
@@ -360,10 +347,6 @@ class ServiceState:
             )
             self._refused.clear()
         self._logged_at = now
-
-    @property
-    def _hangs_allowed(self) -> int:
-        return 0 if self.siblings is not None else 1
 
     def cancel_running(self) -> None:
         """Answer the requests in flight with a 503: the drain has timed out."""

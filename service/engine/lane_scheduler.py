@@ -126,16 +126,12 @@ class LaneScheduler:
             self._changed.notify_all()  # another owner may be next now
 
     def release(self, turn: Turn) -> None:
-        """End a turn; a no-op if it has ended.
-
-        Also called on behalf of a thread that hangs during its turn.
-        """
+        """End a turn."""
         with self._changed:
-            if turn in self._running:
-                self._running.remove(turn)
-                self._ended = time.perf_counter()
-                self._publish(turn)
-                self._changed.notify_all()
+            self._running.remove(turn)
+            self._ended = time.perf_counter()
+            self._publish(turn)
+            self._changed.notify_all()
 
     def _publish(self, changed: Turn) -> None:
         if self._counters.others and not changed.express:

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from model.contract import HeadInfo, HeadKind, ModelInfo
 from service.endpoints import Endpoint
-from service.lifecycle import VERSION, ServiceState
+from service.lifecycle import VERSION, Phase, ServiceState
 from service.protocols.contract import JSON, json_response
 from service.protocols.tei.info import TeiInfo, describe_first
 
@@ -103,7 +103,7 @@ async def livez(_: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """Return 200 only if every model is loaded and warmed up, and its worker alive."""
+    """Return 200 only if every model is loaded and warmed up."""
     request.app.state.service.check_ready()
     return Response(_READY, media_type=JSON)
 
@@ -151,7 +151,7 @@ async def metrics(request: Request) -> Response:
     fresh = "no-cache" in request.headers.get("cache-control", "").lower()
 
     def make() -> bytes:
-        state.metrics.ready.set(int(state.ready))
+        state.metrics.ready.set(int(state.phase is Phase.READY))
         if state.keys.required:
             state.metrics.keys(state.keys.names)
         for name, engine in state.engines.items():

@@ -140,7 +140,7 @@ class Metrics:
             "model_info", "The served models.", "model", "family", "backend", "device", "dtype", "kernels"
         )
         self.build_info = self._gauge("build_info", "The running version.", "version")
-        ready = self._gauge("ready", "Whether every model is loaded and its worker alive.", over="own")
+        ready = self._gauge("ready", "Whether the service takes requests.", over="own")
         self.ready = ready.labels()
         self.garbage = GarbageCollections(
             self._counter("gc_collections_total", "Garbage collections of all processes.", "generation")

@@ -43,13 +43,11 @@ def test_a_slow_pass_is_not_taken_for_a_hung_one() -> None:
         async def work() -> None:
             request = submit(made, encode("slow"))
             while not request.done():
-                made.supervise()
-                assert made.healthy
+                assert not made.supervise()
                 await asyncio.sleep(0.01)
             assert len(request.result().outputs) == 1
 
         perform(work)
-        assert made.stuck == 0
 
 
 def test_a_pass_ends_when_its_client_has_gone() -> None:

@@ -38,7 +38,12 @@ def running(made: Engine) -> Iterator[Engine]:
         yield made
     finally:
         made.close()
-        assert not made.healthy
+        assert not alive(made)
+
+
+def alive(made: Engine) -> bool:
+    """Whether a thread of an engine that runs batches has not ended."""
+    return any(runner._thread.is_alive() for runner in made._runners)
 
 
 def perform(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
