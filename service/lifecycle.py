@@ -222,19 +222,15 @@ class ServiceState:
     def _unready(self) -> bool:
         return not self._engines or self.draining or self.failure is not None
 
-    @property
-    def _unready_s(self) -> float:
-        """After how many seconds to come back.
+    def _unready_retry(self) -> Retry:
+        """Say when to come back.
 
         A start takes as long again as it has taken so far, as far as anyone can know: so clients that obey
         are served before it has taken them twice as long.
         """
         if self.phase is Phase.LOADING:
-            return min(_LONGEST_S, max(1.0, time.monotonic() - self._begun))
-        return 1.0 if self.phase is Phase.DRAINING else _REPLACED_S
-
-    def _unready_retry(self) -> Retry:
-        return Retry.after(self._unready_s)
+            return Retry.after(min(_LONGEST_S, max(1.0, time.monotonic() - self._begun)))
+        return Retry.after(1.0 if self.phase is Phase.DRAINING else _REPLACED_S)
 
     def _unready_problem(self, retry: Retry) -> Problem:
         headers = retry_after(retry)

@@ -61,7 +61,8 @@ def measure_speed(backend: Backend, tokenizer: TextTokenizer) -> Speed:
 
     The long text is stopped after a second: the layers that it has gone through tell how long all take.
     """
-    sample, want = _sample(tokenizer), plain_want(backend.info)
+    sample = tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])
+    want = plain_want(backend.info)
     tokens = sum(map(len, sample))
     of_token = (_least_s(backend, sample, want) or math.inf) / tokens
     speed = Speed(of_token)
@@ -90,10 +91,6 @@ def share(counters: Counters | None, name: str, throughput: Throughput) -> None:
         speed.per_pair_s = common[part + PER_PAIR] / _FEMTO
         speed.per_token_s = common[part + PER_TOKEN] / _FEMTO
     throughput.tokens_per_s = 1 / speed.per_token_s
-
-
-def _sample(tokenizer: TextTokenizer) -> list[Encoding]:
-    return tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])
 
 
 def _least_s(

@@ -1,6 +1,6 @@
 """Operational endpoints: liveness, readiness, information and metrics."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -164,26 +164,20 @@ async def metrics(request: Request) -> Response:
 
 
 _STATUS: dict[int | str, dict[str, Any]] = {200: {"model": Status}}
+_READYZ = Endpoint(
+    "/readyz",
+    readyz,
+    summary="Is the service ready?",
+    responses=_STATUS,
+    problems=frozenset({"not-ready"}),
+    statuses=(200, 405, 503),
+)
 
 ENDPOINTS = (
     Endpoint("/", root, ("GET", "HEAD"), statuses=(307, 405)),
     Endpoint("/livez", livez, summary="Is the process alive?", responses=_STATUS),
-    Endpoint(
-        "/readyz",
-        readyz,
-        summary="Is the service ready?",
-        responses=_STATUS,
-        problems=frozenset({"not-ready"}),
-        statuses=(200, 405, 503),
-    ),
-    Endpoint(
-        "/health",
-        readyz,
-        summary="Is the service ready? Same as /readyz.",
-        responses=_STATUS,
-        problems=frozenset({"not-ready"}),
-        statuses=(200, 405, 503),
-    ),
+    _READYZ,
+    replace(_READYZ, path="/health", summary="Is the service ready? Same as /readyz."),
     Endpoint(
         "/info",
         info,
