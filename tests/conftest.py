@@ -117,6 +117,13 @@ def strict() -> Iterator[Service]:
 
 
 @pytest.fixture(scope="session")
+def narrow() -> Iterator[Service]:
+    """A service whose responses are small, and which every page may ask."""
+    with serve(max_response_bytes=20_000, cors_origins="*") as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
 def hurried() -> Iterator[Service]:
     """A service that soon loses patience with connections: idle ones, and readers that stand still."""
     with serve(
