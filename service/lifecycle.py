@@ -25,7 +25,7 @@ from service.engine.permit import Permit
 from service.engine.throughput import MIN_BODY_BYTES
 from service.engine.trimming import MemoryTrimmer
 from service.loading import load_engines
-from service.memory_limits import ANSWERS, Memory, check_size, memory_given
+from service.memory_limits import Memory, check_size, memory_given
 from service.problems import Problem
 from service.refusals import Absent, Overload, Refusal, retry_after
 from service.replies.json_arrays import prepare
@@ -109,7 +109,7 @@ class ServiceState:
         """Set by a signal: new requests are refused, accepted ones are still answered."""
         self.drained_by: float | None = None
         """Set by a signal: when the process must have exited, in `time.monotonic` seconds."""
-        self.memory = Memory(ANSWERS * settings.max_response_bytes, self.counters)
+        self.memory = Memory(self.counters)
         self.peers = Peers(settings.proxies)
         self.presence = Presence(self.counters)
         self.turns = Turns(self.presence, yields=siblings is None)
@@ -135,8 +135,6 @@ class ServiceState:
         self._load = load
         self._trimmer: MemoryTrimmer | None = None
         self._engines: dict[str, Engine] = {}
-        self._alive = True
-        """Whether every worker was alive at the last check."""
 
     @property
     def engines(self) -> Mapping[str, Engine]:
@@ -183,16 +181,8 @@ class ServiceState:
             return Phase.DRAINING
         return Phase.READY if self._engines else Phase.LOADING
 
-    @property
-    def ready(self) -> bool:
-        """Whether every model is loaded and its worker alive."""
-        return self.phase is Phase.READY and all(engine.healthy for engine in self._engines.values())
-
     def check_ready(self) -> None:
-        """Raise the 503 for the current phase, unless the service is ready.
-
-        Whether workers are alive is as of the last check, a fraction of a second ago.
-        """
+        """Raise the 503 for the current phase, unless the service is ready."""
         if self._unready:
             raise self._unready_problem(self._unready_retry())
 
@@ -233,29 +223,24 @@ class ServiceState:
 
     @property
     def _unready(self) -> bool:
-        return not (self._alive and self._engines) or self.draining or self.failure is not None
+        return not self._engines or self.draining or self.failure is not None
 
-    @property
-    def _unready_s(self) -> float:
-        """After how many seconds to come back.
+    def _unready_retry(self) -> Retry:
+        """Say when to come back.
 
         A start takes as long again as it has taken so far, as far as anyone can know: so clients that obey
         are served before it has taken them twice as long.
         """
         if self.phase is Phase.LOADING:
-            return min(_LONGEST_S, max(1.0, time.monotonic() - self._begun))
-        return 1.0 if self.phase is Phase.DRAINING else _REPLACED_S
-
-    def _unready_retry(self) -> Retry:
-        return Retry.after(self._unready_s)
+            return Retry.after(min(_LONGEST_S, max(1.0, time.monotonic() - self._begun)))
+        return Retry.after(1.0 if self.phase is Phase.DRAINING else _REPLACED_S)
 
     def _unready_problem(self, retry: Retry) -> Problem:
-        unhealthy = "A computation hangs, and a new worker is taking over: retry in a few seconds."
         headers = retry_after(retry)
         if self.phase is Phase.DRAINING:
             headers["Connection"] = "close"  # so that the client's next request reaches another instance
-        detail = _EXPLANATIONS.get(self.phase, unhealthy)
-        return Problem("not-ready", detail, headers=headers, members={"phase": self.phase.value})
+        phase = self.phase if self.phase in _EXPLANATIONS else Phase.LOADING  # which has just ended
+        return Problem("not-ready", _EXPLANATIONS[phase], headers=headers, members={"phase": phase.value})
 
     def engine(self, name: str | None) -> Engine:
         """Find a model, the default if `name` is None; raises a Problem listing the served models."""
@@ -332,7 +317,7 @@ class ServiceState:
             )
 
     def supervise(self, stopped_s: float = 0.0) -> None:
-        """Check every engine; a second hang in one of them ends the process, or the first if it is replaced.
+        """Check every engine; a computation that hangs ends the process.
 
         `stopped_s` is how long the whole process was suspended since the last call.
         """
@@ -343,11 +328,9 @@ class ServiceState:
         if self._trimmer is not None:
             self._trimmer.check()
         for name, engine in self._engines.items():
-            engine.supervise(stopped_s)
-            if engine.stuck > self._hangs_allowed and self.phase is not Phase.FAILED:
+            if engine.supervise(stopped_s) and self.phase is not Phase.FAILED:
                 self._fail(f"{name} hung in a computation that cannot be stopped; the process must end.")
                 self.exit_code = STUCK_EXIT_CODE
-        self._alive = all(engine.healthy for engine in self._engines.values())
         self._warnings.check({name: engine.vocabulary for name, engine in self._engines.items()})
 
     def log_refusals(self) -> None:
@@ -363,10 +346,6 @@ class ServiceState:
             )
             self._refused.clear()
         self._logged_at = now
-
-    @property
-    def _hangs_allowed(self) -> int:
-        return 0 if self.siblings is not None else 1
 
     def cancel_running(self) -> None:
         """Answer the requests in flight with a 503: the drain has timed out."""

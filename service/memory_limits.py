@@ -29,12 +29,9 @@ from service.engine.permit import Permit
 from service.problems import Problem
 from service.refusals import retry_after
 from service.settings import Settings
-from service.sharing.scoreboard import ANSWERS as ANSWER_ROW
 from service.sharing.scoreboard import GROWTH, LARGE, MEMORY, MEMORY_LIMIT, Counters, single_process
 from service.system.process import own_bytes, resident_bytes
 
-ANSWERS = 8
-"""How many responses of the maximum size may be in progress at a time."""
 SMALL_BYTES = 512 * 1024
 """A request that needs more than this is large; small ones have room when large ones have none."""
 ARRIVING = 2
@@ -69,11 +66,11 @@ _REREAD_S = 0.01
 class Memory:
     """Counts the bytes that requests hold, by permit. Thread-safe.
 
-    `limit` is the limit of all requests, `answers_limit` that of large responses by their size. Until `plan`
-    is called, only responses are limited. The processes of one service share the limits through `counters`.
+    `limit` is the limit of all requests. Until `plan` is called, nothing is limited. The processes of one
+    service share the limit through `counters`.
     """
 
-    def __init__(self, answers_limit: int, counters: Counters | None = None) -> None:
+    def __init__(self, counters: Counters | None = None) -> None:
         self._counters = counters or single_process()
         self._client_totals = self._counters.client_totals()
         # A body may arrive one byte at a time: with one process, none of them looks at the scoreboard.
@@ -81,8 +78,6 @@ class Memory:
         self._first_resident_bytes = sys.maxsize
         self.limit = sys.maxsize
         self.bytes = 0
-        self.answers_limit = answers_limit
-        self.answers_bytes = 0
         self.changed = 0.0
         """When a request last released its memory, in `time.perf_counter` seconds."""
         self._large = 0
@@ -127,31 +122,8 @@ class Memory:
             self._add(permit, size)
 
     def take_answer(self, permit: Permit, size: int, unused: int = 0) -> None:
-        """Reserve memory for a response of at most `size` bytes; raises the 429 if there is no room.
-
-        Of what was reserved for the request before, `unused` bytes are released.
-        """
-        if size <= SMALL_BYTES:
-            self.take(permit, size, unused)
-            return
-        with self._lock:
-            if unused:
-                self._add(permit, -min(unused, permit.memory_bytes))
-            answers_bytes = self.answers_bytes + self._counters.elsewhere(ANSWER_ROW)
-            if answers_bytes and answers_bytes + size > self.answers_limit:
-                raise Problem(
-                    "overloaded",
-                    f"Responses of {answers_bytes} bytes are in progress, this one could have {size}, "
-                    f"and the limit is {self.answers_limit}: retry in a second, or request less.",
-                    headers=_retry(),
-                    members={"limit": self.answers_limit, "actual": answers_bytes + size},
-                )
-            if not self._fits(permit, ANSWER * size):
-                raise self._overloaded(ANSWER * size)
-            self._add(permit, ANSWER * size)
-            self.answers_bytes += size
-            permit.answer_bytes += size
-            self._counters.own[ANSWER_ROW] = self.answers_bytes
+        """Reserve memory for a response of at most `size` bytes, as `take` does."""
+        self.take(permit, size if size <= SMALL_BYTES else ANSWER * size, unused)
 
     def arrived(self, permit: Permit, size: int) -> bool:
         """Reserve memory for a part of a body; False if the part must be dropped and the request refused."""
@@ -211,9 +183,6 @@ class Memory:
             if permit.memory_bytes:
                 self.changed = time.perf_counter()
                 self._add(permit, -permit.memory_bytes)
-            self.answers_bytes -= permit.answer_bytes
-            permit.answer_bytes = 0
-            self._counters.own[ANSWER_ROW] = self.answers_bytes
 
     def _fits(self, permit: Permit, size: int) -> bool:
         own, held = permit.memory_bytes, self.bytes
@@ -266,13 +235,13 @@ class Memory:
 
     def _overloaded(self, size: int) -> Problem:
         held = self.bytes + self._counters.elsewhere(MEMORY)
-        actual = held + size
         return Problem(
             "overloaded",
             f"Requests are using {held} bytes of memory, this one needs {size} more, and the limit is "
             f"{self.limit}: retry in a second, or send less per request.",
-            headers=_retry(),
-            members={"limit": self.limit, "actual": actual},
+            # It is not known when memory is free again, but not all should come back together.
+            headers=retry_after(Retry.after(random.uniform(1.0, 2.0))),  # noqa: S311 - not a secret
+            members={"limit": self.limit, "actual": held + size},
         )
 
 
@@ -298,8 +267,3 @@ def memory_given(root: Path = Path("/")) -> int:
     for path in group_files(root, "memory", v2="memory.max", v1="memory.limit_in_bytes"):
         limits += [int(line) for line in read_lines(path) if line.isdigit()]
     return min(limits, default=sys.maxsize)
-
-
-def _retry() -> dict[str, str]:
-    """Say when to come back: it is not known when memory is free again, but not all should come together."""
-    return retry_after(Retry.after(random.uniform(1.0, 2.0)))  # noqa: S311 - not a secret

@@ -130,7 +130,8 @@ class Overload:
     def _refusal(self, client: str, body_bytes: int, *, returned: bool) -> Refusal | None:
         wait_s = self._turns.wait_s(client)
         if self.engines and wait_s > min(engine.timeout_s for engine in self.engines) / 2:
-            return Refusal("overloaded", partial(_later, wait_s), partial(_crowded, wait_s))
+            spread = partial(random.uniform, wait_s / 2, wait_s)
+            return Refusal("overloaded", lambda: Retry.after(spread()), partial(_crowded, wait_s))
         return self.full(client, body_bytes, returned=returned)
 
     def full(self, client: str, body_bytes: int, *, returned: bool = False) -> Refusal | None:
@@ -167,10 +168,6 @@ def overloaded(error: OverloadedError) -> Problem:
 
 def _full(engine: Engine, client: str, body_bytes: int, retry: Retry) -> Problem:
     return overloaded(engine.overloaded(client, body_bytes, retry))
-
-
-def _later(wait_s: float) -> Retry:
-    return Retry.after(random.uniform(wait_s / 2, wait_s))  # noqa: S311 - not a secret
 
 
 def _crowded(wait_s: float, retry: Retry) -> Problem:

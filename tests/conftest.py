@@ -1,8 +1,9 @@
 """The services and references that tests share; each is started when the first test asks for it."""
 
+import gc
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
@@ -39,6 +40,21 @@ ONCE_OVER_HTTP = frozenset(
         "test_attention_summary",
     )
 )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without garbage collections, and leave what is made then out of all that follow.
+
+    It lives to the end: to look at it again and again takes six of fourteen seconds here, and a second of
+    each test that asks for a collection.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -97,6 +113,13 @@ def strict() -> Iterator[Service]:
         log_format="json",
         log_level="debug",
     ) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def narrow() -> Iterator[Service]:
+    """A service whose responses are small, and which every page may ask."""
+    with serve(max_response_bytes=20_000, cors_origins="*") as started:
         yield started
 
 

@@ -113,7 +113,7 @@ def measure(singles: Sequence[str], processes: int, arguments: argparse.Namespac
 def board_ms(processes: int) -> float:
     """Milliseconds that a request's steps take that read the scoreboard: memory, queue and scheduler."""
     counters = Scoreboard(processes, [EMBEDDED]).counters(0)
-    memory, queues = Memory(2**30, counters), ClientQueues[Waiting](counters.client_totals(EMBEDDED))
+    memory, queues = Memory(counters), ClientQueues[Waiting](counters.client_totals(EMBEDDED))
     memory.plan(8 * 2**30)
     scheduler, permit = LaneScheduler(2, counters), Permit("client", "client")
     start = time.process_time()

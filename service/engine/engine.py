@@ -73,7 +73,7 @@ class Engine:
     With `max_batch_tokens` None batches have the backend's budget; `largest_request` is the maximum number of
     tokens in one request, and `max_queue_tokens` None means room for four of those. With `timeout_s` None,
     requests must be answered in half a minute, or in twice the time of the longest text if that is more. A
-    pass that makes no progress for `stall_s` seconds is abandoned. `scheduler` is shared by the engines of a
+    pass that makes no progress for `stall_s` seconds hangs. `scheduler` is shared by the engines of a
     device, `counters` with the service's other processes.
     """
 
@@ -93,7 +93,6 @@ class Engine:
         counters: Counters | None = None,
     ) -> None:
         self.name = name
-        self.stuck = 0
         self.info = backend.info
         self.subwords = tokenizer.subwords
         self.vocabulary = Vocabulary(tokenizer.subwords.unknown)
@@ -177,20 +176,14 @@ class Engine:
         """Release memory that the backend keeps for further batches."""
         self._backend.trim_memory()
 
-    @property
-    def healthy(self) -> bool:
-        """Whether every runner is alive and not stuck."""
-        return all(runner.healthy for runner in self._runners)
+    def supervise(self, stopped_s: float = 0.0) -> bool:
+        """Check the queue and the threads, and whether one of them hangs; called several times a second.
 
-    def supervise(self, stopped_s: float = 0.0) -> None:
-        """Check the runners and the queue; called several times a second.
-
-        `stopped_s` is how long the whole process was suspended since the last call. `stuck` counts how often
-        threads had to be abandoned; several at the same check count once.
+        `stopped_s` is how long the whole process was suspended since the last call.
         """
-        relieved = [runner.supervise(stopped_s) for runner in self._runners]
-        self.stuck += any((*relieved, self._tokenizing.supervise(stopped_s)))
         self._queue.refresh()
+        hung = [runner.supervise(stopped_s) for runner in self._runners]
+        return any((*hung, self._tokenizing.supervise(stopped_s)))
 
     def close(self, timeout: float = 1.0) -> None:
         """Finish the waiting work and stop; a batch that takes longer than `timeout` seconds is abandoned."""

@@ -133,18 +133,14 @@ class LaneScheduler:
             self._changed.notify_all()  # another owner may be next now
 
     def release(self, turn: Turn) -> None:
-        """End a turn; a no-op if it has ended.
-
-        Also called on behalf of a thread that hangs during its turn.
-        """
+        """End a turn."""
         with self._lock:
-            if turn in self._running:
-                self._running.remove(turn)
-                self._ended = time.perf_counter()
-                if self._counters.others:
-                    self._publish(turn)
-                if self._waiting:
-                    self._changed.notify_all()
+            self._running.remove(turn)
+            self._ended = time.perf_counter()
+            if self._counters.others:
+                self._publish(turn)
+            if self._waiting:
+                self._changed.notify_all()
 
     def _publish(self, changed: Turn) -> None:
         if not changed.express:

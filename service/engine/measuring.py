@@ -68,7 +68,8 @@ def measure_speed(backend: Backend, tokenizer: TextTokenizer) -> Speed:
     A pass that takes longer is stopped: the layers that it has gone through tell how long all take. Only
     where that does not tell, because a graph's pass or a single layer takes so long, it goes on.
     """
-    info, want, sample = backend.info, plain_want(backend.info), _sample(tokenizer)
+    info, want = backend.info, plain_want(backend.info)
+    sample = tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])
     seconds = _least_s(backend, sample, want, _SAMPLE_S)
     if seconds is None:
         sample = sample[:1]
@@ -104,10 +105,6 @@ def share(counters: Counters | None, name: str, throughput: Throughput) -> None:
         speed.per_pair_s = common[part + PER_PAIR] / _FEMTO
         speed.per_token_s = common[part + PER_TOKEN] / _FEMTO
     throughput.tokens_per_s = 1 / speed.per_token_s
-
-
-def _sample(tokenizer: TextTokenizer) -> list[Encoding]:
-    return tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])
 
 
 def _least_s(backend: Backend, texts: Sequence[Encoding], want: Want, most_s: float) -> float | None:

@@ -22,8 +22,6 @@ class Permit:
     """Within how many seconds it must be answered."""
     until: float = math.inf
     """When its client stops waiting, in `time.perf_counter` seconds."""
-    answer_bytes: int = 0
-    """Size of its response, if large."""
     body_dropped: bool = False
     """Whether part of its body was dropped for lack of memory."""
     admitted: bool = False

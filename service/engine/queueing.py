@@ -163,18 +163,17 @@ class WaitingQueue:
             retry=retry,
         )
 
-    def wait(self, lane: int, still_needed: Callable[[], bool]) -> bool:
+    def wait(self, lane: int) -> bool:
         """Wait until there is work for this lane that no lower lane is free to run.
 
         Higher lanes leave small batches, which run less efficiently, to the first lane, which is soon free;
-        EXPRESS waits for light clients. Returns False when the queue is closed and empty, or when the caller
-        is no longer `still_needed`.
+        EXPRESS waits for light clients. Returns False when the queue is closed and empty.
         """
         with self._lock:
             woken = threading.Condition(self._lock)
             self._idle[woken] = lane
             try:
-                while still_needed():
+                while True:
                     self._drop_abandoned()
                     if self._closed:
                         return lane != EXPRESS and not self.empty
@@ -183,8 +182,6 @@ class WaitingQueue:
                     woken.wait()
             finally:
                 del self._idle[woken]
-            self._wake()  # this thread may have consumed the notification: pass it on to the next lane
-        return False
 
     def take(
         self, budget: int, cost: Callable[[Sequence[int]], int], *, only_light: bool = False

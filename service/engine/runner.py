@@ -1,4 +1,4 @@
-"""Runs one model's batches in a supervised thread: whatever fails there, every request is answered."""
+"""Runs one model's batches in a watched thread: whatever fails there, every request is answered."""
 
 import contextlib
 import logging
@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -41,25 +40,6 @@ STALL_S = 4.0
 _STALL_STEPS = 4.0
 
 
-@dataclass(slots=True, eq=False)
-class _RunState:
-    """One thread's term as the worker. `replaced` is set when another thread has replaced it."""
-
-    replaced: bool = False
-    batch: Sequence[Waiting] = ()
-    turn: Turn | None = None
-    yields: bool = False
-    """Whether the batch runs at low priority, yielding to light clients."""
-    progress: Progress | None = None
-    """That of the pass that runs."""
-    steps: int = 0
-    """The steps of the pass when it was last looked at."""
-    progressed: float = 0.0
-    """When it was seen to make progress, in `time.perf_counter` seconds."""
-    step_s: float = 0.0
-    """How long one of its steps should take."""
-
-
 class Runner:
     """One lane of an engine: takes batches from a queue and runs them on a device.
 
@@ -67,8 +47,7 @@ class Runner:
     operating system schedules it beside them.
 
     A pass ends between two steps once no client waits for any of its sequences. A thread that hangs
-    cannot be killed: when its pass makes no progress it is abandoned, the batch fails, and a new thread
-    takes over.
+    cannot be killed: when its pass makes no progress the batch fails, and the process must end.
     """
 
     def __init__(
@@ -93,13 +72,19 @@ class Runner:
         self._lane = lane
         self._express = lane == EXPRESS
         self._background: ThreadPoolExecutor | None = None
-        self._state = _RunState()
-        self._thread = self._new_thread()
-
-    @property
-    def healthy(self) -> bool:
-        """Whether the thread is alive and not stuck in a batch."""
-        return self._thread.is_alive() and not self._is_stuck()
+        self._turn: Turn | None = None
+        self._batch: Sequence[Waiting] = ()
+        self._yields = False
+        """Whether the batch runs at low priority, yielding to light clients."""
+        self._progress: Progress | None = None
+        """That of the pass that runs."""
+        self._steps = 0
+        """The steps of the pass when it was last looked at."""
+        self._progressed = 0.0
+        """When it was seen to make progress, in `time.perf_counter` seconds."""
+        self._step_s = 0.0
+        """How long one of its steps should take."""
+        self._thread = threading.Thread(target=self._work, name=f"run-{name}-{lane}", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -111,79 +96,58 @@ class Runner:
             self._thread.join(timeout)
 
     def supervise(self, stopped_s: float = 0.0) -> bool:
-        """Replace a thread that is stuck or has died; called several times a second. Returns whether it did.
+        """Fail the requests of a pass that hangs; called several times a second. Returns whether it did.
 
         `stopped_s` is how long the whole process was suspended since the last call; it does not count
-        against the thread.
+        against the pass.
         """
-        state = self._state
-        state.progressed += stopped_s
-        if not self._is_stuck() and (self._thread.is_alive() or self._thread.ident is None):
+        self._progressed += stopped_s
+        if not self._is_stuck():
             return False
-        if self._queue.closed and not self._thread.is_alive():
-            return False
-        state.replaced = True
-        log.error("the worker of %s is stuck or has died: a new one takes over", self._name)
+        self._progress = None  # it is told once
         self._metrics.inference_failure(self._name, "stuck")
-        if state.turn is not None:
-            self._scheduler.release(state.turn)
-        for waiting in state.batch:
+        for waiting in self._batch:
             self._end(waiting.job, STUCK)
-        self._queue.finish(state.batch)
-        if self._background is not None:  # its thread may be the one that hangs
-            self._background.shutdown(wait=False, cancel_futures=True)
-            self._background = None
-        self._state = _RunState()
-        self._thread = self._new_thread()
-        self._thread.start()
         return True
-
-    def _new_thread(self) -> threading.Thread:
-        return threading.Thread(
-            target=self._work, args=(self._state,), name=f"run-{self._name}-{self._lane}", daemon=True
-        )
 
     def stop_unwanted(self) -> None:
         """End the pass that runs if no client waits for any of its sequences."""
-        state = self._state
-        progress, batch = state.progress, state.batch
+        progress, batch = self._progress, self._batch
         if progress is not None and batch and not any(waiting.job.wanted for waiting in batch):
             progress.stop()
 
     def _is_stuck(self) -> bool:
         """Whether a pass has made no progress for too long, as far as it was looked at."""
-        state, now = self._state, time.perf_counter()
-        progress = state.progress
+        progress, now = self._progress, time.perf_counter()
         if progress is None:
             return False
-        if progress.steps != state.steps:
-            state.steps, state.progressed = progress.steps, now
-        return now - state.progressed > self._stall_s + _STALL_STEPS * state.step_s
+        if progress.steps != self._steps:
+            self._steps, self._progressed = progress.steps, now
+        return now - self._progressed > self._stall_s + _STALL_STEPS * self._step_s
 
-    def _work(self, state: _RunState) -> None:
-        while self._queue.wait(self._lane, lambda: not state.replaced):
-            with self._scheduler.turn(self._name, express=self._express) as state.turn:
+    def _work(self) -> None:
+        while self._queue.wait(self._lane):
+            with self._scheduler.turn(self._name, express=self._express) as self._turn:
                 # Taken inside the turn, so the batch includes sequences that arrived while waiting for it.
                 budget = (
                     min(self._throughput.budget, _EXPRESS_TOKENS)
                     if self._express
                     else self._throughput.budget
                 )
-                state.batch, state.yields = self._queue.take(
+                self._batch, self._yields = self._queue.take(
                     budget, self._backend.cost, only_light=self._express
                 )
                 try:
-                    self._run(state, state.batch)
-                except Exception:
-                    # Whatever went wrong, no request is left waiting.
+                    self._run(self._batch)
+                except BaseException:  # a panic of a Rust library is not an Exception
+                    # Whatever went wrong, no request is left waiting, and the next batch runs.
                     log.exception("a batch of %s failed", self._name)
-                    for waiting in state.batch:
+                    for waiting in self._batch:
                         self._fail(waiting, "exception", FAILED)
-                if not state.replaced:
-                    self._queue.finish(state.batch)
-                state.batch = ()
+                self._queue.finish(self._batch)
+                self._batch = ()
 
-    def _run(self, state: _RunState, batch: Sequence[Waiting]) -> None:
+    def _run(self, batch: Sequence[Waiting]) -> None:
         """Run a batch; if it fails, bisect it until only the failing sequence is left."""
         if not batch:  # another lane took the work first
             return
@@ -191,14 +155,11 @@ class Runner:
         for waiting in batch:
             waiting.job.started = waiting.job.started or start
         try:
-            outputs = self._compute(state, batch)
+            outputs = self._compute(batch)
         except Stopped:
             return  # no client waits for its outputs
         except Exception as error:
-            if not state.replaced:
-                self._recover(state, batch, error)
-            return
-        if state.replaced:
+            self._recover(batch, error)
             return
         for waiting, output in zip(batch, outputs, strict=True):
             if is_finite(output):
@@ -206,45 +167,45 @@ class Runner:
             else:
                 self._fail(waiting, "not-finite", NOT_FINITE)
 
-    def _compute(self, state: _RunState, batch: Sequence[Waiting]) -> list[Output]:
+    def _compute(self, batch: Sequence[Waiting]) -> list[Output]:
         packed = Batch.pack([w.encoding for w in batch], [w.want for w in batch])
         tokens = len(packed.input_ids)
         # A batch that runs alone gets all cores, otherwise its lane's share. Only the first lane has helper
         # threads: with more threads than cores they would sleep between products instead of spinning.
         has_all_cores = (
             self._lane == 0
-            and not state.yields
+            and not self._yields
             and self._queue.empty
             and self._scheduler.demand == 1
             and self._scheduler.siblings_idle
             and all(waiting.job is batch[0].job for waiting in batch)
         )
         lanes = 1 if has_all_cores else self._scheduler.shares
-        if state.turn is not None:
-            self._scheduler.charge(state.turn, tokens)
+        if self._turn is not None:
+            self._scheduler.charge(self._turn, tokens)
         lengths = [len(w.encoding) for w in batch]
-        start = self._watch(state, batch, lanes)
+        start = self._watch(batch, lanes)
         try:
-            outputs = self._run_packed(packed, lanes, state.progress, background=state.yields)
+            outputs = self._run_packed(packed, lanes, self._progress, background=self._yields)
         finally:
-            state.progress = None
+            self._progress = None
         if not self._express:
             self._throughput.record_batch(lengths, time.perf_counter() - start, lanes=lanes)
         padding = self._backend.cost(lengths) - tokens
         self._metrics.batch(self._name, inputs=len(batch), tokens=tokens, padding=padding)
         return outputs
 
-    def _watch(self, state: _RunState, batch: Sequence[Waiting], lanes: int) -> float:
+    def _watch(self, batch: Sequence[Waiting], lanes: int) -> float:
         """Begin to watch the progress of a pass; returns the time, in `time.perf_counter` seconds."""
         info = self._backend.info
         # ONNX Runtime says nothing until a pass has ended.
         steps = 1 if info.backend == "onnx" else info.layers
-        state.step_s = lanes * sum(w.seconds for w in batch) / max(1, steps)
-        state.steps, state.progressed = 0, time.perf_counter()
-        state.progress = Progress()
+        self._step_s = lanes * sum(w.seconds for w in batch) / max(1, steps)
+        self._steps, self._progressed = 0, time.perf_counter()
+        self._progress = Progress()
         if not any(waiting.job.wanted for waiting in batch):  # they may have gone before there was one
-            state.progress.stop()
-        return state.progressed
+            self._progress.stop()
+        return self._progressed
 
     def _run_packed(
         self, packed: Batch, lanes: int, progress: Progress | None, *, background: bool
@@ -260,7 +221,7 @@ class Runner:
             self._background = ThreadPoolExecutor(1, f"background-{self._name}", _lower_priority)
         return self._background.submit(run).result()
 
-    def _recover(self, state: _RunState, batch: Sequence[Waiting], error: Exception) -> None:
+    def _recover(self, batch: Sequence[Waiting], error: Exception) -> None:
         """Split a failed batch in half and retry; if it ran out of memory, halve the budget too."""
         exhausted = isinstance(error, OutOfMemory)
         if exhausted and len(batch) > 1:
@@ -276,8 +237,8 @@ class Runner:
             self._fail(batch[0], *(("out-of-memory", TOO_LARGE) if exhausted else ("exception", FAILED)))
             return
         middle = len(batch) // 2
-        self._run(state, batch[:middle])
-        self._run(state, batch[middle:])
+        self._run(batch[:middle])
+        self._run(batch[middle:])
 
     def _fail(self, waiting: Waiting, reason: str, detail: str) -> None:
         self._metrics.inference_failure(self._name, reason)

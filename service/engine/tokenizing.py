@@ -48,7 +48,6 @@ class Tokenizing:
     def __init__(self, name: str) -> None:
         self.idle_since = 0.0
         """When the last request was finished, in `time.perf_counter` seconds."""
-        self._name = name
         self._numbers = count()
         self._new: list[_Job] = []
         self._started: list[_Job] = []
@@ -59,11 +58,7 @@ class Tokenizing:
         """The request of which a piece is tokenized, and since when."""
         self._changed = threading.Condition()
         self._closed = False
-        self._start()
-
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._work, name=f"tokenize-{self._name}", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._work, name=f"tokenize-{name}", daemon=True).start()
 
     async def run(self, pieces: Generator[None, None, T], client: str = "", size: int = 0) -> T:
         """Tokenize all pieces, interleaved with other requests'; returns and raises what they do.
@@ -100,7 +95,7 @@ class Tokenizing:
         return min(size / rate + sum(seconds for _, seconds in left), (1 + len(others)) * own_s)
 
     def supervise(self, stopped_s: float = 0.0) -> bool:
-        """Replace the thread if a piece hangs, and fail the request; returns whether it did."""
+        """Fail the request of which a piece hangs; returns whether it did."""
         with self._changed:
             if self._running is None:
                 return False
@@ -108,8 +103,7 @@ class Tokenizing:
             self._running = job, since + stopped_s
             if time.perf_counter() - since - stopped_s < _STALL_S:
                 return False
-            self._running = None
-            self._start()
+            self._running = None  # it is told once
         _settle(job, None, InferenceError("This text could not be tokenized in time."))
         return True
 
@@ -127,8 +121,7 @@ class Tokenizing:
             new = not new
             start = time.perf_counter()
             ended = self._turn(job)
-            if not self._end_turn(job, time.perf_counter() - start, ended=ended):
-                return
+            self._end_turn(job, time.perf_counter() - start, ended=ended)
 
     def _next(self, *, first_new: bool) -> _Job | None:
         with self._changed:
@@ -146,22 +139,19 @@ class Tokenizing:
     def _order(self, job: _Job) -> tuple[float, bool, int]:
         return self._used.get(job.client, 0.0), job.used_s > _SHORT_S, job.number
 
-    def _end_turn(self, job: _Job, seconds: float, *, ended: bool) -> bool:
-        """Count a turn; False if another thread has taken over meanwhile."""
+    def _end_turn(self, job: _Job, seconds: float, *, ended: bool) -> None:
+        """Count a turn."""
         with self._changed:
-            if threading.current_thread() is not self._thread:
-                return False
             self._running = None
             job.used_s += seconds
             self._used[job.client] = self._used.get(job.client, 0.0) + seconds
             if not ended:
                 self._started.append(job)
-                return True
+                return
             if job.size >= _MIN_BYTES and not job.done.cancelled():
                 rate = job.size / max(job.used_s, 1e-6)
                 self._bytes_per_s += (rate - self._bytes_per_s) * (_WEIGHT if self._bytes_per_s else 1.0)
             self.idle_since = time.perf_counter()
-            return True
 
     def _turn(self, job: _Job) -> bool:
         """Tokenize pieces of a request until its turn is over; True if it is finished."""

@@ -87,10 +87,6 @@ def text_of(one: object) -> object:
     return one["text"] if isinstance(one, dict) and isinstance(one.get("text"), str) else one
 
 
-def _text_list(value: object, info: ValidationInfo) -> list[str]:
-    return text_list(value, str(info.field_name))
-
-
 def _non_empty_text(value: object, info: ValidationInfo) -> str:
     field = str(info.field_name)
     if not isinstance(value, str):
@@ -221,6 +217,6 @@ NonEmptyText = Annotated[
 ]
 TextList = Annotated[
     list[str],
-    PlainValidator(_text_list),
+    PlainValidator(lambda value, info: text_list(value, str(info.field_name))),
     WithJsonSchema({"type": "array", "items": _TEXT, "minItems": 1}),
 ]

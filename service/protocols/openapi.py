@@ -14,7 +14,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from service.endpoints import Endpoint, Endpoints
 from service.http.negotiation import ARRAY_TYPES
 from service.problems import KINDS, MEDIA_TYPE, NOT_OF_INFERENCE, ProblemDocument
-from service.replies.formats import FORMATS, Form
+from service.replies.formats import FORMATS
 
 _REF = "#/components/schemas/{model}"
 _RETRY = {
@@ -82,8 +82,10 @@ def _describe(operation: dict[str, Any], endpoint: Endpoint, *, keys: bool) -> N
     if endpoint.request is not None:
         forms = [FORMATS[name] for name in getattr(endpoint.request, "formats", FORMATS)]
         parameters += [_DTYPE] if any(form.binary for form in forms) else []
-        further = {form.media_type: {"schema": _format_schema(form)} for form in forms if form.description}
-        operation["responses"]["200"]["content"].update(further)
+        for form in forms:
+            if form.description:
+                schema = {**(_BINARY if form.binary else {"type": "string"}), "description": form.description}
+                operation["responses"]["200"]["content"][form.media_type] = {"schema": schema}
         body = {"schema": _reference(endpoint.request), "examples": endpoint.examples}
         operation["requestBody"] = {"required": True, "content": {"application/json": body}}
         if endpoint.octets is not None:
@@ -95,10 +97,6 @@ def _describe(operation: dict[str, Any], endpoint: Endpoint, *, keys: bool) -> N
         operation["responses"].update(_problems(endpoint, endpoint.problems))
     if parameters:
         operation["parameters"] = parameters
-
-
-def _format_schema(form: Form) -> dict[str, Any]:
-    return {**(_BINARY if form.binary else {"type": "string"}), "description": form.description}
 
 
 def _path_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:

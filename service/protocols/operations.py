@@ -1,6 +1,6 @@
 """Operational endpoints: liveness, readiness, information and metrics."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from model.contract import HeadInfo, HeadKind, ModelInfo
 from service.endpoints import Endpoint
-from service.lifecycle import VERSION, ServiceState
+from service.lifecycle import VERSION, Phase, ServiceState
 from service.protocols.contract import JSON, json_response
 from service.protocols.tei.info import TeiInfo, describe_first
 
@@ -103,7 +103,7 @@ async def livez(_: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """Return 200 only if every model is loaded and warmed up, and its worker alive."""
+    """Return 200 only if every model is loaded and warmed up."""
     request.app.state.service.check_ready()
     return Response(_READY, media_type=JSON)
 
@@ -151,7 +151,7 @@ async def metrics(request: Request) -> Response:
     fresh = "no-cache" in request.headers.get("cache-control", "").lower()
 
     def make() -> bytes:
-        state.metrics.ready.set(int(state.ready))
+        state.metrics.ready.set(int(state.phase is Phase.READY))
         if state.keys.required:
             state.metrics.keys(state.keys.names)
         for name, engine in state.engines.items():
@@ -164,26 +164,20 @@ async def metrics(request: Request) -> Response:
 
 
 _STATUS: dict[int | str, dict[str, Any]] = {200: {"model": Status}}
+_READYZ = Endpoint(
+    "/readyz",
+    readyz,
+    summary="Is the service ready?",
+    responses=_STATUS,
+    problems=frozenset({"not-ready"}),
+    statuses=(200, 405, 503),
+)
 
 ENDPOINTS = (
     Endpoint("/", root, ("GET", "HEAD"), statuses=(307, 405)),
     Endpoint("/livez", livez, summary="Is the process alive?", responses=_STATUS),
-    Endpoint(
-        "/readyz",
-        readyz,
-        summary="Is the service ready?",
-        responses=_STATUS,
-        problems=frozenset({"not-ready"}),
-        statuses=(200, 405, 503),
-    ),
-    Endpoint(
-        "/health",
-        readyz,
-        summary="Is the service ready? Same as /readyz.",
-        responses=_STATUS,
-        problems=frozenset({"not-ready"}),
-        statuses=(200, 405, 503),
-    ),
+    _READYZ,
+    replace(_READYZ, path="/health", summary="Is the service ready? Same as /readyz."),
     Endpoint(
         "/info",
         info,

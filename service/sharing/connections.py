@@ -82,9 +82,10 @@ class Siblings:
         """
         self.counters.own[CONNECTIONS] = active
         alive_since = time.monotonic_ns() - _ALIVE_NS
+        slots = [slot for slot in range(self.counters.processes) if slot != self.counters.slot]
         others = {
             slot: other[CONNECTIONS]
-            for slot, other in zip(self._slots(), self.counters.others, strict=True)
+            for slot, other in zip(slots, self.counters.others, strict=True)
             if other[HEARTBEAT] > alive_since
         }
         mean = -(-(active + sum(others.values())) // (len(others) + 1))
@@ -95,6 +96,3 @@ class Siblings:
             gaps[widest] -= 1
             chosen.append(widest)
         return chosen
-
-    def _slots(self) -> list[int]:
-        return [slot for slot in range(self.counters.processes) if slot != self.counters.slot]

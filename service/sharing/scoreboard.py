@@ -24,19 +24,17 @@ MEMORY = 6
 """Bytes that its requests hold."""
 LARGE = 7
 """How many of its requests hold much memory."""
-ANSWERS = 8
-"""Bytes of its large responses."""
-GROWTH = 9
+GROWTH = 8
 """How much its memory has grown since it was ready, pages of files left out."""
-CUT_OFF = 10
+CUT_OFF = 9
 """Requests that had no answer when the drain timed out."""
-HANDED_OVER = 11
+HANDED_OVER = 10
 """Of the placeholder that answers while the models load: 1 once it accepts no more connections."""
-WORK = 12
+WORK = 11
 """How long it would take the service to run what waits in its queues and runs, in nanoseconds."""
-RETRY_AT, RETRY_AT_WHOLE = 13, 14
+RETRY_AT, RETRY_AT_WHOLE = 12, 13
 """Until when refused requests were told to come back, in milliseconds and in whole seconds."""
-LAST_CLIENT, LAST_SEEN, PREVIOUS_CLIENT, PREVIOUS_SEEN = 15, 16, 17, 18
+LAST_CLIENT, LAST_SEEN, PREVIOUS_CLIENT, PREVIOUS_SEEN = 14, 15, 16, 17
 """The two clients that sent something last, as hashes, and when."""
 
 # Counters that all processes have in common. Each is set once, before the service opens.

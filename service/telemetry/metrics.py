@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Collection
 from typing import Any
 
 from prometheus_client import (
@@ -13,7 +14,7 @@ from prometheus_client import (
 )
 
 from model.contract import ModelInfo
-from service.endpoints import Endpoint, Endpoints
+from service.endpoints import Endpoints
 from service.problems import KINDS, NOT_OF_INFERENCE
 from service.sharing.metric_values import MetricValues, Part
 from service.telemetry.exposition import Exposition
@@ -56,10 +57,6 @@ _POWERS_OF_TWO = tuple(float(2**i) for i in range(16))
 _UNMATCHED_STATUSES = (200, 400, 404, 405, 408, 501, 505)
 REJECTIONS = ("overloaded", "deadline-exceeded", "not-ready")
 _INFERENCE_KINDS = KINDS.keys() - NOT_OF_INFERENCE
-
-
-def _inference_statuses(endpoint: Endpoint) -> list[int]:
-    return sorted({200, CLIENT_GONE, *(int(endpoint.error_status(kind)) for kind in _INFERENCE_KINDS)})
 
 
 class Metrics:
@@ -140,7 +137,7 @@ class Metrics:
             "model_info", "The served models.", "model", "family", "backend", "device", "dtype", "kernels"
         )
         self.build_info = self._gauge("build_info", "The running version.", "version")
-        ready = self._gauge("ready", "Whether every model is loaded and its worker alive.", over="own")
+        ready = self._gauge("ready", "Whether the service takes requests.", over="own")
         self.ready = ready.labels()
         self.garbage = GarbageCollections(
             self._counter("gc_collections_total", "Garbage collections of all processes.", "generation")
@@ -168,13 +165,14 @@ class Metrics:
             if endpoint.request is not None:
                 for name in getattr(endpoint.request, "formats", ("json",)):
                     self.response_bytes.labels(endpoint.label, name)
-        statuses = [
-            (endpoint.label, _inference_statuses(endpoint) if endpoint.inference else endpoint.statuses)
-            for endpoint in endpoints
-        ]
-        for route, known in (*statuses, (UNMATCHED, _UNMATCHED_STATUSES)):
+        known: list[tuple[str, Collection[int]]] = [(UNMATCHED, _UNMATCHED_STATUSES)]
+        for endpoint in endpoints:
+            of_kinds = {int(endpoint.error_status(kind)) for kind in _INFERENCE_KINDS}
+            all_of = of_kinds | {200, CLIENT_GONE} if endpoint.inference else endpoint.statuses
+            known.append((endpoint.label, all_of))
+        for route, statuses in known:
             self.request_duration.labels(route)
-            for status in known:
+            for status in sorted(statuses):
                 self.requests.labels(route, str(status))
         for reason in (*REJECTIONS, SLOW_READER):
             self.rejected.labels(reason)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import Metric, ProcessCollector
@@ -29,7 +30,8 @@ class Processes(Collector):
         folder = Path("/proc", str(self._supervisor))
         children = _read(folder / "task" / folder.name / "children").split()
         processes = [self._supervisor, *map(int, children)]
-        each = [{metric.name: metric for metric in _collector(process).collect()} for process in processes]
+        collectors = [ProcessCollector(pid=partial(int, process), registry=None) for process in processes]
+        each = [{metric.name: metric for metric in collector.collect()} for collector in collectors]
         for name, metric in each[0].items():
             value = sum(one[name].samples[0].value for one in each if name in one)
             if name == "process_start_time_seconds":
@@ -41,10 +43,6 @@ class Processes(Collector):
                 value = sum(map(proportional_bytes, processes)) or value
             metric.samples = [metric.samples[0]._replace(value=value)]
             yield metric
-
-
-def _collector(process: int) -> ProcessCollector:
-    return ProcessCollector(pid=lambda: process, registry=None)
 
 
 def _read(path: Path) -> str:

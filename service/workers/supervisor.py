@@ -11,7 +11,8 @@ import shutil
 import signal
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -128,7 +129,7 @@ class Supervisor:
                 self._watch()
             except _End as end:
                 code, sentence = end.code, end.sentence
-            self._kill_all()
+            self._send_all(signal.SIGKILL)
         if sentence is not None:
             sys.stderr.write(f"headlight: {sentence}\n")
         return code
@@ -334,7 +335,7 @@ class Supervisor:
 
     def _end(self, code: int) -> None:
         """End all processes at once."""
-        self._kill_all()
+        self._send_all(signal.SIGKILL)
         if self._weights is not None:
             shutil.rmtree(self._weights, ignore_errors=True)
         os._exit(code)
@@ -362,29 +363,15 @@ class Supervisor:
         return sum(self._scoreboard.counters(slot).own[row] for slot in range(self._scoreboard.processes))
 
     def _send_all(self, signum: int) -> None:
-        for pid in self._pids():
+        """Send a signal to the workers and the placeholder."""
+        for pid in [*([self._placeholder] if self._placeholder is not None else ()), *self._workers]:
             _kill(pid, signum)
 
-    def _kill_all(self) -> None:
-        for pid in self._pids():
-            _kill(pid, signal.SIGKILL)
-
-    def _pids(self) -> list[int]:
-        placeholder = [] if self._placeholder is None else [self._placeholder]
-        return [*placeholder, *self._workers]
-
-    def _ended(self) -> list[tuple[int, int]]:
-        """Reap processes that have ended; returns their ids and exit codes, negative for signals."""
-        ended = []
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if not pid:
-                break
-            ended.append((pid, os.waitstatus_to_exitcode(status)))
-        return ended
+    def _ended(self) -> Iterator[tuple[int, int]]:
+        """Reap processes that have ended; yields their ids and exit codes, negative for signals."""
+        with suppress(ChildProcessError):  # there is none left
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                yield ended[0], os.waitstatus_to_exitcode(ended[1])
 
 
 def _kill(pid: int, signum: int) -> None:

@@ -96,7 +96,9 @@ def _serve(
         sys.stderr.flush()
         os._exit(2)
     state: ServiceState = app.state.service
-    for model in settings.models:  # what waited in a worker that this one replaces is gone
+    # What waited and ran in a worker that this one replaces is gone.
+    state.metrics.in_flight.set(0)
+    for model in settings.models:
         state.metrics.queue(model, inputs=0, tokens=0)
     state.is_placeholder = is_placeholder
     state.on_ready = settle

@@ -11,7 +11,7 @@ from service.protocols.cohere.tokens import CohereDetokenizeRequest, CohereToken
 from tests.contract.test_openai import assert_error
 from tests.references.comparing import distance
 from tests.references.cross_encoder import CrossEncoder
-from tests.support.serving import LONG, Json, Service, post, serve
+from tests.support.serving import LONG, Json, Service, post
 from tests.support.tei import QUERY, RANKED, TEXT, TEXTS, ask
 
 
@@ -176,14 +176,13 @@ def test_errors_name_the_field(tei: Service, path: str, body: Json, param: str, 
 
 
 @pytest.mark.parametrize(("top", "way_out"), [("top_n", "lower `top_n`"), ("top_k", "lower `top_k`")])
-def test_errors_of_ranking_name_the_fields_of_the_client(top: str, way_out: str) -> None:
+def test_errors_of_ranking_name_the_fields_of_the_client(top: str, way_out: str, narrow: Service) -> None:
     """In the sentence and beside it: the native route has other names for them."""
-    body: Json = {"query": "a", "documents": ["a word"] * 100, top: 99, "return_documents": True}
-    with serve(max_response_bytes=2000) as small:
-        refused = post(small, body, "/v1/rerank")
-        assert refused.status_code == 413
-        sentence = refused.json()["error"]["message"]
-        assert f"{way_out}, send fewer `documents`, or leave out `return_documents`" in sentence, sentence
+    body: Json = {"query": "a", "documents": ["a word" * 20] * 100, top: 99, "return_documents": True}
+    refused = post(narrow, body, "/v1/rerank")
+    assert refused.status_code == 413
+    sentence = refused.json()["error"]["message"]
+    assert f"{way_out}, send fewer `documents`, or leave out `return_documents`" in sentence, sentence
 
 
 @pytest.mark.parametrize("count", [257, 5000, 40_000])

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from model.lanes import count_cores
-from service.http.server import ListenError, listen
+from service.http.server import ListenError, listen, open_listeners
 from service.setting_help import default
 from service.settings import PREFIX, Settings
 from service.workers.count_processes import count_processes
@@ -56,15 +56,24 @@ def test_the_help_is_true_of_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "auto: a graph's own; of a checkpoint bfloat16" in str(fields["dtype"].description)
 
 
-@pytest.mark.parametrize("words", [[], ["serve"]])
-def test_models_may_be_named_without_a_flag(tmp_path: Path, words: list[str]) -> None:
-    """One or several, the first of which is the default; a folder may be called like a command."""
+@pytest.mark.parametrize(("words", "processes"), [([], 1), (["serve"], 2)])
+def test_models_may_be_named_without_a_flag(tmp_path: Path, words: list[str], processes: int) -> None:
+    """One or several, the first of which is the default; a folder may be called like a command.
+
+    A folder of several names is loaded once; each name answers as itself, with the same vectors.
+    """
     folder = tmp_path / "export"
     write_bert(folder)
-    with serve(*words, f"{tmp_path}/./export", "--max-inputs", "3", f"second={folder}") as service:
+    models = (f"{tmp_path}/./export", "--max-inputs", "3", f"second={folder}")
+    with serve(*words, *models, processes=processes) as service:
         info = answered(service.http.get("/info"))
+        first, second = (service.encode("hello", model=name) for name in ("export", "second"))
+        assert service.log.count("loading export from") == 1
+        assert "loading second from" not in service.log
     assert [model["name"] for model in info["models"]] == ["export", "second"]
     assert info["limits"]["max_inputs"] == 3
+    assert (first["model"], second["model"]) == ("export", "second")
+    assert first["data"] == second["data"]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +139,7 @@ def test_a_model_that_cannot_be_served_ends_the_start(settings: dict[str, Any], 
 
 def test_a_broken_folder_ends_the_start(tmp_path: Path) -> None:
     """A folder that is no checkpoint is named with what it lacks."""
-    code, _, err = run_command("--model", str(tmp_path), port=free_port(), afresh=True)
+    code, _, err = run_command("--model", str(tmp_path), port=free_port())
     assert code == 1
     assert str(tmp_path) in err.splitlines()[-1]
     assert "config.json" in err.splitlines()[-1]
@@ -142,7 +151,7 @@ def test_a_port_that_is_taken_ends_the_start() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        code, _, err = run_command(port=port, afresh=True)
+        code, _, err = run_command(port=port)
     assert code == 1
     last = err.splitlines()[-1]
     assert last.startswith("headlight: ")
@@ -153,7 +162,7 @@ def test_a_port_that_is_taken_ends_the_start() -> None:
 def test_a_flag_wins_over_its_variable_and_slips_are_told() -> None:
     """A running service obeys the command line first, and warns of what is no setting or no good one."""
     settings: Json = {"max_inputs": 5, "max_input": 7, "threads": count_cores() + 1}
-    with serve("--max-inputs", "3", afresh=True, **settings) as service:
+    with serve("--max-inputs", "3", **settings) as service:
         limits = answered(service.http.get("/info"))["limits"]
         assert limits["max_inputs"] == 3
         assert "HEADLIGHT_MAX_INPUT is not a headlight setting" in service.log
@@ -212,24 +221,13 @@ def test_of_several_addresses_the_one_that_cannot_be_had_is_named() -> None:
         listener.close()
 
 
-def test_with_keys_an_open_address_is_no_warning() -> None:
+def test_with_keys_an_open_address_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     """The warning is for services that answer anyone."""
-    with serve(host="0.0.0.0", api_keys=KEY) as service:  # noqa: S104 - for the moment
-        assert "no API keys are set" not in service.log
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_names_of_one_folder_load_it_once(tmp_path: Path, processes: int) -> None:
-    """Each name answers as itself, with the same vectors."""
-    write_bert(tmp_path / "model")
-    sources = f"a={tmp_path}/model,b={tmp_path}/./model"
-    with serve(model=sources, processes=processes) as service:
-        a, b = (service.encode("hello", model=name) for name in "ab")
-        assert (a["model"], b["model"]) == ("a", "b")
-        assert a["data"] == b["data"]
-        assert [model["name"] for model in answered(service.http.get("/info"))["models"]] == ["a", "b"]
-        assert service.log.count("loading a from") == 1
-        assert "loading b from" not in service.log
+    for keys, warned in ((None, True), (KEY, False)):
+        caplog.clear()
+        for listener in open_listeners(Settings(host="0.0.0.0", port=0, api_keys=keys)):  # noqa: S104 - closed
+            listener.close()
+        assert ("no API keys are set" in caplog.text) == warned
 
 
 def get(url: str) -> int:

@@ -8,9 +8,7 @@ from hashlib import sha256
 import pytest
 import torch
 
-from service.protocols.endpoints import ENDPOINTS
 from tests.support.backends import instructions
-from tests.support.doubles import Watched, engine
 from tests.support.serving import ROOT, Service, answered, serve
 
 ROUTES = ["/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs"]
@@ -162,19 +160,6 @@ def test_a_client_that_has_a_page_is_told_so(service: Service, path: str) -> Non
         again = service.http.request(method, path, headers={"If-None-Match": first.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
         assert again.headers["etag"] == first.headers["etag"]
-
-
-def test_a_worker_that_has_ended_makes_the_service_unready() -> None:
-    """Ready means that every model's worker is alive; the end of the service ends them."""
-    from service.lifecycle import Phase, ServiceState
-    from service.settings import read_settings
-
-    made = engine(Watched())
-    state = ServiceState(read_settings(), ENDPOINTS, lambda _settings, _metrics: {"mini": made})
-    state.load()
-    assert (state.phase, state.ready) == (Phase.READY, True)
-    state.close()
-    assert (made.healthy, state.ready) == (False, False)
 
 
 def test_readiness_comes_after_loading_and_liveness_before() -> None:

@@ -1,7 +1,5 @@
 """`POST /similarity`, over a real socket."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -22,7 +20,6 @@ from tests.support.serving import (
     post,
     read_npz,
     read_safetensors,
-    serve,
 )
 
 pytestmark = both_backends
@@ -135,13 +132,6 @@ def test_the_number_of_texts_is_limited(service: Service) -> None:
     """As that of inputs."""
     response = post(service, {"texts": ["a"] * 257}, "/similarity")
     assert_problem(response, 413, "too-many-inputs", field="texts", limit=256, actual=257)
-
-
-@pytest.fixture(scope="module")
-def narrow() -> Iterator[Service]:
-    """A service whose responses are small."""
-    with serve(max_response_bytes=20_000) as started:
-        yield started
 
 
 def test_a_matrix_that_is_too_large_is_refused_before_any_work(narrow: Service) -> None:

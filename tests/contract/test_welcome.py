@@ -6,8 +6,6 @@ import select
 import shlex
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import httpx
@@ -15,7 +13,8 @@ import pytest
 
 from service.settings import Settings
 from service.welcome import invitation
-from tests.support.serving import ROOT, START_S, Service, environment, free_port
+from tests.support import forking
+from tests.support.serving import START_S, Service, environment, free_port
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - nothing listens there
 
@@ -23,14 +22,8 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104 - nothing listens there
 def shown_on_a_terminal(processes: int, port: int) -> str:
     """What a service writes to a terminal until its last hint, whose request it has then answered."""
     terminal, end = os.openpty()
-    started = subprocess.Popen(
-        [sys.executable, "-m", "service"],
-        cwd=ROOT,
-        env=environment(port=port, processes=processes),
-        stdin=subprocess.DEVNULL,
-        stderr=end,
-    )
-    os.close(end)
+    with os.fdopen(end, "wb", buffering=0) as output:
+        started = forking.fork("service", (), environment(port=port, processes=processes), output, output)
     text, until = "", time.monotonic() + START_S
     try:
         while "curl" not in text or not text.endswith("\n"):

@@ -22,11 +22,11 @@ from tests.support.engines import SENTENCE, hold, perform, running, words
 
 def test_the_default_deadline_lets_the_longest_text_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a minute here; on a slow machine twice what the longest text takes, so that it is always taken."""
-    with running(engine(Watched())) as made:
+    with running(engine(Watched()), afresh=True) as made:
         assert made.timeout_s == 30
         assert 0 < made.longest_s < 15
     monkeypatch.setattr(engine_module, "measure_speed", lambda *_: Speed(0.1))
-    with running(engine(Watched())) as made:
+    with running(engine(Watched()), afresh=True) as made:
         assert made.longest_s == pytest.approx(25.6)
         assert made.timeout_s == pytest.approx(51.2)
         permit = Permit("a", within_s=made.timeout_s, until=time.perf_counter() + made.timeout_s)
@@ -36,7 +36,7 @@ def test_the_default_deadline_lets_the_longest_text_through(monkeypatch: pytest.
 def test_a_request_that_no_idle_service_could_answer_is_refused_before_it_runs() -> None:
     """With the number of its tokens, the time they take and the time there is."""
     backend = Watched()
-    with running(engine(backend)) as made:
+    with running(engine(backend), afresh=True) as made:
         made._throughput.speed = Speed(0.1)
 
         async def work() -> None:
@@ -55,7 +55,7 @@ def test_a_request_that_no_idle_service_could_answer_is_refused_before_it_runs()
 def test_a_request_that_would_be_late_behind_what_waits_is_refused() -> None:
     """With the time after which it should come back; a short one, which gets its share in time, is taken."""
     backend = Watched()
-    with running(engine(backend)) as made:
+    with running(engine(backend), afresh=True) as made:
         made._throughput.speed = Speed(0.01)
         made._throughput.tokens_per_s = 100.0
 

@@ -65,19 +65,6 @@ def test_whoever_was_idle_has_saved_nothing() -> None:
     assert abs(order.count("busy") - order.count("back")) <= 3
 
 
-def test_a_released_turn_does_not_free_the_next_one() -> None:
-    """A thread that was left behind and comes back cannot take the device from its successor."""
-    scheduler = LaneScheduler()
-    left = scheduler.turn("a")
-    scheduler.release(left.__enter__())
-    taken = scheduler.turn("a")
-    taken.__enter__()
-    left.__exit__(None, None, None)
-    assert scheduler.demand == 1
-    taken.__exit__(None, None, None)
-    assert scheduler.demand == 0
-
-
 def test_a_process_uses_more_than_its_share_only_while_its_siblings_are_idle() -> None:
     """Its second model waits for its first while a sibling is busy, and no longer than that."""
     scoreboard = Scoreboard(2, ["a", "b"])

@@ -64,7 +64,7 @@ def test_a_client_has_one_share_of_the_queues_of_all_processes() -> None:
 def test_memory_is_limited_over_all_processes() -> None:
     """A large request is refused while another process holds the memory, and then admitted."""
     scoreboard = Scoreboard(2, [MODEL])
-    first, second = (Memory(2**40, scoreboard.counters(slot)) for slot in range(2))
+    first, second = (Memory(scoreboard.counters(slot)) for slot in range(2))
     first.plan(2**36)
     second.plan(2**38)
     assert first.limit == second.limit, "the first plan is that of all"

@@ -103,7 +103,7 @@ def test_a_small_answer_of_a_still_reader_counts_as_cut_off(hurried: Service) ->
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Service]:
     """A service with room for few large answers."""
-    with serve(request_timeout_s=4, max_response_bytes=20_000_000) as started:
+    with serve(request_timeout_s=4, memory_bytes=700 * 2**20) as started:
         yield started
 
 

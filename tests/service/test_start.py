@@ -6,6 +6,7 @@ import pytest
 
 from service.app import create_app
 from service.lifecycle import ServiceState
+from service.problems import Problem
 from service.settings import Settings
 
 
@@ -15,7 +16,8 @@ def test_a_start_that_waits_ends_with_models_that_are_ready() -> None:
     state: ServiceState = app.state.service
 
     async def start() -> None:
-        assert not state.ready
+        with pytest.raises(Problem):
+            state.check_ready()
         async with app.router.lifespan_context(app):
             state.check_ready()
 

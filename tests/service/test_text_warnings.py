@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from service.sharing.scoreboard import Scoreboard
 from service.telemetry import text_warnings
 from service.telemetry.metrics import Metrics
 from service.telemetry.text_warnings import TextWarnings, Vocabulary
+from tests.references.checkpoints import write_bert
 from tests.support.serving import LONG, Service, serve
 
 UNKNOWN = 100
@@ -137,13 +139,14 @@ def test_counting_is_bounded() -> None:
     assert vocabulary.unknown_tokens == 16 * 127
 
 
-def test_a_service_warns_of_both() -> None:
-    """With all its processes, of the texts that clients send."""
-    with serve(processes=2, max_inputs=2048) as service:
+def test_a_service_warns_of_both(tmp_path: Path) -> None:
+    """With all its processes, of the texts that clients send; a small model reads many in a moment."""
+    write_bert(tmp_path)
+    with serve(model=tmp_path, processes=2, max_inputs=2048) as service:
         for _ in range(2 * text_warnings._ENOUGH // 10):
-            service.encode(["\N{CUNEIFORM SIGN A} \N{CUNEIFORM SIGN AN} word"] * 10)
+            service.encode(["\N{CUNEIFORM SIGN A} \N{CUNEIFORM SIGN AN} hello"] * 10)
         assert " 67 % of the tokens" in wait_for(service, "its tokenizer does not know")
-        service.encode([LONG] * 120 + ["short"] * 280)
+        service.encode([LONG] * 120 + ["hello"] * 280)
         assert ": 120 of " in wait_for(service, "within an hour were truncated")
 
 

@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 from model.contract import Encoding, SentenceWant, Want
 from service.engine.engine import Engine, Result
+from service.engine.measuring import is_shared
 from service.engine.permit import Permit
+from service.sharing.scoreboard import Counters, single_process
 from service.telemetry.metrics import Metrics
 from tests.support.doubles import Watched, tokenizer
 from tests.support.serving import parse_metrics
@@ -27,10 +31,23 @@ def words(count: int) -> Encoding:
     return encoding
 
 
+@cache
+def measured(name: str) -> Counters:
+    """Where the first engine of a name writes how fast its model is; those after it read it there."""
+    return single_process([name])
+
+
 @contextmanager
-def running(made: Engine) -> Iterator[Engine]:
-    """Start an engine and end it; what its warm-up ran is forgotten."""
-    made.start()
+def running(made: Engine, *, afresh: bool = False) -> Iterator[Engine]:
+    """Start an engine and end it; what its warm-up ran is forgotten.
+
+    They share a model, which only the first one warms up and measures, and those that start `afresh`.
+    """
+    if not afresh:
+        made._counters = measured(made.name)
+    warm = not afresh and is_shared(made._counters, made.name)
+    with patch("service.engine.engine.warm_up") if warm else nullcontext():
+        made.start()
     backend = made._backend
     if isinstance(backend, Watched):
         backend.forget()
@@ -38,7 +55,12 @@ def running(made: Engine) -> Iterator[Engine]:
         yield made
     finally:
         made.close()
-        assert not made.healthy
+        assert not alive(made)
+
+
+def alive(made: Engine) -> bool:
+    """Whether a thread of an engine that runs batches has not ended."""
+    return any(runner._thread.is_alive() for runner in made._runners)
 
 
 def perform(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:

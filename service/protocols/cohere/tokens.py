@@ -77,7 +77,8 @@ class CohereText(BaseModel):
 
 async def tokenize(exchange: Exchange, body: CohereTokenizeRequest) -> Response:
     """Return the tokens of a text, without special ones."""
-    exchange.alone, exchange.value, exchange.cutting = True, _write_tokens, ""
+    exchange.alone, exchange.cutting = True, ""
+    exchange.value = lambda item: {**item.columns, "meta": _META}
     (encoding,) = await exchange.tokenize(body.texts, _WHOLE, place=lambda _: "text", runs=False)
     return await answer_tokens(exchange, [encoding], _bytes, _item, "send a shorter text")
 
@@ -94,13 +95,5 @@ def _item(_: int, encoding: Encoding) -> Item:
 
 async def detokenize(exchange: Exchange, body: CohereDetokenizeRequest) -> Response:
     """Return the text of token ids, without special ones."""
-    exchange.alone, exchange.value = True, _write_text
+    exchange.alone, exchange.value = True, lambda item: {"text": item.columns["text"], "meta": _META}
     return await decode_ids(exchange, body.tokens, body.listed)
-
-
-def _write_tokens(item: Item) -> dict[str, Any]:
-    return {**item.columns, "meta": _META}
-
-
-def _write_text(item: Item) -> dict[str, Any]:
-    return {"text": item.columns["text"], "meta": _META}

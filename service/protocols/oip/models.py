@@ -27,7 +27,7 @@ async def live(_: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Return 200 only if every model is loaded and warmed up, and its worker alive."""
+    """Return 200 only if every model is loaded and warmed up."""
     request.app.state.service.check_ready()
     return json_response({"ready": True})
 

@@ -214,7 +214,8 @@ def _read_ids(by_name: Mapping[str, Sent]) -> list[Ids]:
             f"The shape of attention_mask is {[*mask.shape]} and that of input_ids {[*ids.shape]}: send "
             "a 1 for each token, and a 0 for each padding.",
         )
-    wrong = np.flatnonzero(((mask != 0) & (mask != 1)).any(axis=1) | (_runs(mask) != 1))
+    begun = np.diff(mask != 0, axis=1, prepend=False) & (mask != 0)  # where numbers other than 0 begin
+    wrong = np.flatnonzero(((mask != 0) & (mask != 1)).any(axis=1) | (np.count_nonzero(begun, axis=1) != 1))
     if len(wrong):
         row = int(wrong[0])
         raise invalid(
@@ -224,12 +225,6 @@ def _read_ids(by_name: Mapping[str, Sent]) -> list[Ids]:
         )
     firsts, counts = mask.argmax(axis=1).tolist(), mask.sum(axis=1).tolist()
     return [row[first : first + n].tolist() for row, first, n in zip(ids, firsts, counts, strict=True)]
-
-
-def _runs(mask: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count in each row where numbers other than 0 begin."""
-    begun: NDArray[np.int64] = np.diff(mask != 0, axis=1, prepend=False) & (mask != 0)
-    return np.count_nonzero(begun, axis=1)
 
 
 def _integers(sent: Sent) -> NDArray[np.int64]:

@@ -102,7 +102,8 @@ async def embed_text(exchange: Exchange, body: OllamaEmbeddingsRequest) -> Respo
     """Return the vector of a text, which is not normalized."""
     exchange.alone = True
     options, truncation = EmbedOptions(normalize=False), Truncation(side="right", limit=body.most_tokens)
-    return await _embed(exchange, body, options, truncation, "prompt".format, _frame_one)
+    frame = b'{"embedding":', b"}"
+    return await _embed(exchange, body, options, truncation, "prompt".format, lambda _: frame)
 
 
 async def _embed(
@@ -130,7 +131,3 @@ def _frame(exchange: Exchange, asked: str, tokens: int) -> tuple[bytes, bytes]:
         "prompt_eval_count": tokens,
     }
     return orjson.dumps({"model": asked})[:-1] + b',"embeddings":', b"," + orjson.dumps(rest)[1:]
-
-
-def _frame_one(_: int) -> tuple[bytes, bytes]:
-    return b'{"embedding":', b"}"

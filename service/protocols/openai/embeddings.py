@@ -16,7 +16,7 @@ from model.errors import OutOfRange
 from model.tokenization.tokenizer import Truncation
 from service.echo import cut
 from service.problems import Problem
-from service.protocols.embedding import embed
+from service.protocols.embedding import embed, vector
 from service.protocols.exchange import Exchange
 from service.protocols.fields import Listed
 from service.protocols.openai.fields import EmbeddingsRequest
@@ -64,7 +64,7 @@ async def embeddings(exchange: Exchange, body: EmbeddingsRequest) -> Response:
         return await _embed_parts(exchange, body, task, way_out)
     plan, prompt = plan_encode(body.options(), info, task), _choose_prompt(body, info)
     encodings = await _tokenize(exchange, body, prompt)
-    exchange.value = partial(_embedding, base64=body.base64)
+    exchange.value = lambda item: _one(item.columns["index"], vector(item), base64=body.base64)
     response = await embed(exchange, plan, encodings, way_out, column_bytes=ITEM_BYTES)
     return count_truncated(response, encodings)
 
@@ -154,10 +154,6 @@ def frame(model: str, tokens: int) -> tuple[bytes, bytes]:
     """Return what stands around the items of a response, given the number of tokens run."""
     rest = {"model": model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
     return b'{"object":"list","data":', b"," + orjson.dumps(rest)[1:]
-
-
-def _embedding(item: Item, *, base64: bool) -> dict[str, Any]:
-    return _one(item.columns["index"], item.arrays["embedding"], base64=base64)
 
 
 def write_parts(item: Item, *, base64: bool) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """`/embed`, `/embed_all` and `/embed_sparse`: vectors of texts, of their tokens, and of words."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import orjson
 from pydantic import BaseModel, Field, StrictBool, StrictStr
@@ -66,7 +66,7 @@ async def embed_texts(exchange: Exchange, body: EmbedRequest) -> Response:
 
 async def embed_all(exchange: Exchange, body: EmbedAllRequest) -> Response:
     """Return the vector of each token of each input, special ones too."""
-    exchange.value = _token_embeddings
+    exchange.value = lambda item: item.arrays["token_embeddings"][0]
     return await _embed(exchange, body, _ALL_TOKENS)
 
 
@@ -94,10 +94,6 @@ async def embed_sparse(exchange: Exchange, body: EmbedSparseRequest) -> Response
 async def _tokenize(exchange: Exchange, body: EmbedAllRequest) -> list[Encoding]:
     prompt = choose_prompt(exchange.engine.info, body.prompt_name)
     return await tokenize_inputs(exchange, body.inputs, body.truncation, prompt, "inputs")
-
-
-def _token_embeddings(item: Item) -> Any:
-    return item.arrays["token_embeddings"][0]
 
 
 def _words(item: Item) -> orjson.Fragment:

@@ -18,7 +18,6 @@ from service.protocols.lenient import Fields
 from service.protocols.tei.fields import TextsOrPairs, WithInputs
 from service.tasks.heads import check_head
 from service.tasks.label import HEADS, Arrays, EntityLabels, Labelling, TextLabels, TokenizedInput
-from service.tasks.results import Item
 
 
 class LabelParameters(Fields):
@@ -89,11 +88,7 @@ async def predict(exchange: Exchange, body: TeiPredictRequest) -> Response:
     entities = head.kind == "token_classification"
     alone = body.inputs.flat and (entities or not _is_of_hub(exchange, body))
     column = "entities" if entities else "labels"
-
-    def value(item: Item) -> Any:
-        return item.columns[column]
-
-    exchange.value, exchange.alone = value, alone
+    exchange.value, exchange.alone = lambda item: item.columns[column], alone
     texts, fewer = body.inputs.inputs, "parameters.top_k"
     return await label(exchange, texts, body.truncation, head, labelling, fewer=fewer)
 

@@ -1,6 +1,6 @@
 """`/rerank`: texts in the order in which they match a query."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import BaseModel, Field, StrictBool, StrictStr
 from starlette.responses import Response
@@ -12,7 +12,6 @@ from service.protocols.tei.errors import EmptyInput, EmptyList
 from service.protocols.tei.fields import Strings, Truncated
 from service.tasks.errors import OptionError
 from service.tasks.rank import RankOptions, choose_method
-from service.tasks.results import Item
 
 
 class TeiRerankRequest(Asked, Truncated):
@@ -60,7 +59,9 @@ async def rerank(exchange: Exchange, body: TeiRerankRequest) -> Response:
             option="model",
             kind="unsupported",
         )
-    exchange.value, exchange.names = _rank, {"return_texts": "return_text", "top_n": ""}
+    exchange.names = {"return_texts": "return_text", "top_n": ""}
+    fields = TeiRank.model_fields
+    exchange.value = lambda item: {name: one for name, one in item.columns.items() if name in fields}
     options = RankOptions(
         body.query,
         body.texts,
@@ -69,7 +70,3 @@ async def rerank(exchange: Exchange, body: TeiRerankRequest) -> Response:
         truncation=body.truncation,
     )
     return await rank(exchange, options)
-
-
-def _rank(item: Item) -> dict[str, Any]:
-    return {name: one for name, one in item.columns.items() if name in TeiRank.model_fields}

@@ -1,6 +1,6 @@
 """`/similarity`: the cosines of a sentence with others."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field, StrictStr
 from starlette.responses import Response
@@ -12,7 +12,6 @@ from service.protocols.lenient import Asked, Fields
 from service.protocols.tei.errors import EmptyInput, EmptyList
 from service.protocols.tei.fields import PROMPT_NAME, Strings, Truncated
 from service.tasks.compare import CompareOptions
-from service.tasks.results import Item
 
 _NAMES = {
     "texts": "inputs.sentences",
@@ -64,7 +63,7 @@ class TeiSimilarityRequest(Asked):
 async def similarity(exchange: Exchange, body: TeiSimilarityRequest) -> Response:
     """Return the cosine of a sentence's vector with that of each other."""
     inputs, options = body.inputs, body.parameters
-    exchange.value, exchange.names = _similarities, _NAMES
+    exchange.value, exchange.names = lambda item: item.arrays["similarities"], _NAMES
     asked = CompareOptions(
         inputs.sentences,
         inputs.source_sentence,
@@ -73,7 +72,3 @@ async def similarity(exchange: Exchange, body: TeiSimilarityRequest) -> Response
         truncation=options.truncation,
     )
     return await compare(exchange, asked)
-
-
-def _similarities(item: Item) -> Any:
-    return item.arrays["similarities"]

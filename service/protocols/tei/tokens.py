@@ -68,7 +68,7 @@ class TeiDecodeRequest(Asked):
 
 async def tokenize(exchange: Exchange, body: TeiTokenizeRequest) -> Response:
     """Return the tokens of each text, with their places in it."""
-    exchange.cutting, exchange.value = "", _tokens
+    exchange.cutting, exchange.value = "", lambda item: item.columns["tokens"]
     prompt = choose_prompt(exchange.engine.info, body.prompt_name)
     # As part of the texts, so that offsets count from its start; its bytes count as those of a query do.
     texts = [prompt + text for text in body.inputs]
@@ -120,15 +120,7 @@ def _byte_places(text: str) -> Callable[[int], int]:
     return places.__getitem__
 
 
-def _tokens(item: Item) -> Any:
-    return item.columns["tokens"]
-
-
 async def decode(exchange: Exchange, body: TeiDecodeRequest) -> Response:
     """Turn token ids into text."""
-    exchange.value = _text
+    exchange.value = lambda item: item.columns["text"]
     return await decode_ids(exchange, body.ids, "ids", skip_special_tokens=body.skip_special_tokens)
-
-
-def _text(item: Item) -> Any:
-    return item.columns["text"]
