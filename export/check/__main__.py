@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import resource
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,9 +18,18 @@ from model.loading import find_model, load_model
 
 _DESCRIPTION = """\
 Say whether the service can serve MODEL, how it would run here, and what is made of each setting in its files.
+The flags are settings of the service, whose variables, such as HEADLIGHT_DTYPE, count as well.
 Where sentence-transformers is installed, its vectors of twenty texts are compared. The exit code is 0 if the
 model can be served, and 1 if it cannot, or if its vectors differ from those of sentence-transformers.
 """
+_SETTINGS: dict[str, Sequence[str] | None] = {
+    "backend": get_args(Kind),
+    "device": None,
+    "dtype": get_args(Dtype),
+    "native": ("on", "off"),
+    "strict": ("on", "off"),
+}
+"""Settings of the service that decide how a model is loaded, and their values."""
 _SAME = 0.99
 """The least cosine of two vectors of one text that only rounding makes different, int8 included."""
 
@@ -28,13 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Check a model, and print what was found."""
     parser = argparse.ArgumentParser(prog="headlight check", description=_DESCRIPTION)
     parser.add_argument("model", metavar="MODEL", help="a folder, an .onnx file, or a hub name")
-    for name, choices in (
-        ("backend", get_args(Kind)),
-        ("dtype", get_args(Dtype)),
-    ):
-        parser.add_argument(f"--{name}", choices=choices, default="auto", help="as the service's setting")
-    parser.add_argument("--device", default="auto", help="as the service's setting")
-    options = parser.parse_args(arguments)
+    variables = []
+    for name, choices in _SETTINGS.items():
+        parser.add_argument(f"--{name}", choices=choices, help="as the service's setting")
+        if (value := os.environ.get(f"HEADLIGHT_{name.upper()}")) is not None:
+            variables.append(f"--{name}={value}")
+    parser.set_defaults(backend="auto", device="auto", dtype="auto", native="on", strict="off")
+    options = parser.parse_args([*variables, *(sys.argv[1:] if arguments is None else arguments)])
     logging.basicConfig(level=logging.ERROR)  # what is logged while loading is in the report
     try:
         path, graph = find_model(options.model, options.backend)
@@ -44,7 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = "".join(f"{line}\n" for line in list_settings(folder, graph=graph is not None))
     try:
         tokenizer, backend = load_model(
-            options.model, kind=options.backend, device=options.device, dtype=options.dtype
+            options.model,
+            kind=options.backend,
+            device=options.device,
+            dtype=options.dtype,
+            native=options.native == "on",
+            strict=options.strict == "on",
         )
     except ModelError as error:
         sys.stdout.write(settings)
