@@ -21,6 +21,7 @@ from model.tokenization.tokenizer import TextTokenizer
 if TYPE_CHECKING:
     from model.pytorch.backend import TorchBackend
 
+_INSTALL = "`pip install torch==2.13.0`"
 _EXPORT = "`headlight export MODEL FOLDER`, on a machine with PyTorch, makes a folder that runs without it"
 
 
@@ -132,8 +133,12 @@ def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
         return "onnx"
     if kind == "onnx" or (kind == "auto" and not (torch and checkpoint)):
         if graph is None:
-            lacking = "" if kind == "onnx" else ", and PyTorch is not installed to run its checkpoint"
-            raise CheckpointError(f"{path} has no model.onnx{lacking}: {_EXPORT}.")
+            if kind == "onnx" or torch:
+                raise CheckpointError(f"{path} has no model.onnx: {_EXPORT}.")
+            raise CheckpointError(
+                f"{path} has no model.onnx, and PyTorch is not installed to run its checkpoint: {_INSTALL}; "
+                f"or {_EXPORT}."
+            )
         return "onnx"
     if not checkpoint:
         raise CheckpointError(
@@ -141,8 +146,7 @@ def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
         )
     if not torch:
         raise CheckpointError(
-            "torch is not installed, and the torch backend needs it: `pip install torch==2.13.0`; or "
-            f"{_EXPORT}."
+            f"torch is not installed, and the torch backend needs it: {_INSTALL}; or {_EXPORT}."
         )
     return "torch"
 

@@ -31,7 +31,9 @@ def compare(folder: Path, tokenizer: TextTokenizer, backend: Backend) -> tuple[f
         raise CannotCompare("that is done for checkpoints that make vectors and predict nothing")
     try:
         from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - takes seconds
+        from transformers.utils.logging import disable_progress_bar  # noqa: PLC0415
 
+        disable_progress_bar()
         # With an empty prompt, the default one is left out.
         expected = np.asarray(SentenceTransformer(str(folder), device="cpu").encode(list(_TEXTS), prompt=""))
     except Exception as error:  # whatever its libraries raise

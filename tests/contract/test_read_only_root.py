@@ -45,8 +45,9 @@ def served(
     folder = place / "own" if request.param == "torch" else export_folder(place / "own", place / "graph")
     keys = place / "keys"
     keys.write_text(f"{KEYS[0]}\n", encoding="utf-8")
-    settings = {"model": f"own={folder}", "api_keys_file": keys, "log_format": "json"}
-    with serve(processes=2, launcher=LAUNCHER, **settings) as started:
+    with serve(
+        launcher=LAUNCHER, model=f"own={folder}", processes=2, api_keys_file=keys, log_format="json"
+    ) as started:
         yield started, keys
 
 
