@@ -30,10 +30,11 @@ def compare(folder: Path, tokenizer: TextTokenizer, backend: Backend) -> tuple[f
     if info.backend == "onnx" or info.head is not None:
         raise CannotCompare("that is done for checkpoints that make vectors and predict nothing")
     try:
-        from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - takes seconds
-        from transformers.utils.logging import disable_progress_bar  # noqa: PLC0415
+        from huggingface_hub.utils import disable_progress_bars  # noqa: PLC0415
 
-        disable_progress_bar()
+        disable_progress_bars()  # those of transformers, too, if it is imported only now
+        from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - takes seconds
+
         # With an empty prompt, the default one is left out.
         expected = np.asarray(SentenceTransformer(str(folder), device="cpu").encode(list(_TEXTS), prompt=""))
     except Exception as error:  # whatever its libraries raise
