@@ -12,7 +12,7 @@ from typing import get_args
 from export.check.comparison import CannotCompare, compare
 from export.check.settings import list_settings
 from model.choices import Dtype, Kind
-from model.contract import ModelInfo
+from model.contract import HeadKind, ModelInfo
 from model.errors import ModelError
 from model.loading import find_model, load_model
 
@@ -30,6 +30,13 @@ _SETTINGS: dict[str, Sequence[str] | None] = {
     "strict": ("on", "off"),
 }
 """Settings of the service that decide how a model is loaded, and their values."""
+_ROUTES: dict[HeadKind, str] = {
+    "classification": "/predict",
+    "token_classification": "/predict",
+    "masked_words": '"sparse" in the outputs of /encode',
+    "late_interaction": "/rerank, and the role of /encode",
+}
+"""Where a client asks for what a head predicts; a classifier of one label ranks as well."""
 _SAME = 0.99
 """The least cosine of two vectors of one text that only rounding makes different, int8 included."""
 
@@ -94,7 +101,12 @@ def _describe(folder: Path, info: ModelInfo) -> Iterator[tuple[str, str]]:
     unit = ", of unit length" if info.normalize else ""
     yield "vectors", f"{info.sentence_size} numbers by {poolings}{unit}"
     if info.head is not None:
-        yield "predicts", f"{info.head.kind} ({', '.join(info.head.labels[:4]) or info.head.size})"
+        ranks = info.head.kind == "classification" and len(info.head.labels) == 1
+        asked = "/predict and /rerank" if ranks else _ROUTES[info.head.kind]
+        yield (
+            "predicts",
+            f"{info.head.kind} ({', '.join(info.head.labels[:4]) or info.head.size}), for {asked}",
+        )
     if not info.exposes_attention:
         yield "attention", "cannot be read: the graph does not return it"
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

@@ -109,8 +109,25 @@ def describe(model: Json, service: Service) -> dict[str, str]:
         "vectors": f"{len(vector)} numbers by {' and '.join(model['pooling'])}{unit}",
     }
     if (found := model["prediction"]) is not None:
-        lines["predicts"] = f"{found['kind']} ({', '.join(found['labels'][:4]) or PREDICTED[found['kind']]})"
+        of = ", ".join(found["labels"][:4]) or PREDICTED[found["kind"]]
+        lines["predicts"] = f"{found['kind']} ({of}), for {' and '.join(routes(model['name'], service))}"
     return lines
+
+
+def routes(name: str, service: Service) -> Iterator[str]:
+    """What a head is for, by what the service answers."""
+    if service.http.post("/predict", json={"model": name, "inputs": "the man"}).is_success:
+        yield "/predict"
+    ranked = service.http.post("/rerank", json={"model": name, "query": "the", "texts": ["man"]})
+    role = service.http.post(
+        "/encode", json={"model": name, "inputs": "a", "outputs": ["tokens"], "role": "query"}
+    )
+    if role.is_success:
+        yield "/rerank, and the role of /encode"
+    elif ranked.is_success and ranked.json()["method"] == "cross-encoder":
+        yield "/rerank"
+    if service.http.post("/encode", json={"model": name, "inputs": "a", "outputs": ["sparse"]}).is_success:
+        yield '"sparse" in the outputs of /encode'
 
 
 def pickle_only(folder: Path) -> None:
