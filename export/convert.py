@@ -62,14 +62,16 @@ def convert(source: Path, target: Path, *, overwrite: bool) -> int:
         raise ExportError(f"{source} is not a folder: name the folder of a model.")
     pickled = {place: files for place in _folders(source) if (files := _weights(place))}
     if not pickled:
-        raise ExportError(f"{source} has no pytorch_model.bin to convert, or has safetensors already.")
+        if any(source.glob("*.safetensors")):
+            raise ExportError(f"{source} has safetensors already: serve it as it is.")
+        raise ExportError(f"{source} has no pytorch_model.bin to convert: name the folder that has it.")
     clear_remains(target)
     check_place(target, source, overwrite=overwrite)
     with whole(target) as new:
         for place in _folders(source):
             _copy(place, new / place.relative_to(source))
         count = sum(_convert(files, new / place.relative_to(source)) for place, files in pickled.items())
-        _check_served(new, target)
+        _check_served(new, source)
     return count
 
 
@@ -128,15 +130,15 @@ def _same_bits(one: "torch.Tensor", other: "torch.Tensor") -> bool:
     return one.shape == other.shape and one.dtype == other.dtype and torch.equal(first, second)
 
 
-def _check_served(new: Path, target: Path) -> None:
-    """Load the copy as the service does; raises ExportError with the reason if it cannot be served."""
+def _check_served(new: Path, source: Path) -> None:
+    """Load the copy as the service does; raises ExportError if it cannot be served, with what is wrong."""
     from model.checkpoints.checkpoint import load_checkpoint  # noqa: PLC0415
     from model.errors import CheckpointError  # noqa: PLC0415
 
     try:
         load_checkpoint(new)
     except CheckpointError as error:
-        raise ExportError(str(error).replace(str(new), str(target))) from error
+        raise ExportError(str(error).replace(str(new), str(source))) from error
 
 
 def _refuse(sentence: str) -> int:

@@ -22,12 +22,12 @@ from export.writer import OPSET, WEIGHTS
 from model.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from model.checkpoints.exported_prediction import FILE as PREDICTION
 from model.checkpoints.exported_prediction import write_predictor
-from model.checkpoints.folder import read_folder
+from model.checkpoints.folder import has_weights, read_folder
 from model.checkpoints.source import model_name, resolve
 from model.choices import Processors
 from model.contract import Encoding, ModelInfo
 from model.onnx.backend import OnnxBackend
-from model.onnx.file import GRAPH, OnnxFile
+from model.onnx.file import GRAPH, OnnxFile, find_graph
 from model.onnx.names import FORMAT, NO_RANKING_KEY, TASK_KEY
 from model.pytorch.backend import TorchBackend
 from model.pytorch.precision import EXACT
@@ -72,6 +72,8 @@ def export(
     precision.check(processors)
     with step(f"Finding {source}"):
         folder = resolve(source)
+        if not has_weights(folder) and find_graph(folder) is not None:
+            raise ExportError(f"{source} has a graph and no weights to make another of: serve it as it is.")
     clear_remains(target)
     check_place(target, folder, overwrite=overwrite)
     with whole(target) as new:

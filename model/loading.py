@@ -139,9 +139,12 @@ def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
         return "onnx"
     if kind == "onnx" or (kind == "auto" and not (torch and checkpoint)):
         if graph is None:
-            lacking = "" if kind == "onnx" else ", and PyTorch is not installed to run its checkpoint"
-            install = f"; {INSTALL_TORCH}" if lacking else ""
-            raise CheckpointError(f"{path} has no model.onnx{lacking}: {_EXPORT}{install}.")
+            if kind == "onnx" or torch:
+                raise CheckpointError(f"{path} has no model.onnx: {_EXPORT}.")
+            raise CheckpointError(
+                f"{path} has no model.onnx, and PyTorch is not installed to run its checkpoint: "
+                f"{INSTALL_TORCH}; or {_EXPORT}."
+            )
         return "onnx"
     if not checkpoint:
         raise CheckpointError(

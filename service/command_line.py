@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from model.lanes import count_cores
 from service.app import create_app
 from service.clients.keys import KeyFileError
-from service.flags import find_program, neighbour
+from service.flags import find_program, nearest, neighbour
 from service.http.connections.open_files import FewFilesError, check_limit
 from service.http.server import ListenError, open_listeners, serve
 from service.lifecycle import ServiceState
@@ -34,6 +34,16 @@ log = logging.getLogger("service")
 _KEY_SETTINGS = (f"{PREFIX}API_KEYS", f"{PREFIX}API_KEYS_FILE")
 
 
+def _is_about_keys(name: str) -> bool:
+    """Whether a variable was meant to set API keys, without which the service would be open."""
+    near = nearest(name, list(VARIABLES)) in _KEY_SETTINGS
+    return name.startswith(f"{PREFIX}API_KEY") or (near and any(map(_is_key, name.split("_"))))
+
+
+def _is_key(word: str) -> bool:
+    return bool(get_close_matches(word, ("KEY", "KEYS", "APIKEY", "TOKEN"), n=1, cutoff=0.75))
+
+
 def run(arguments: Sequence[str]) -> int:
     """Serve until a signal ends the process; returns an exit code if the service does not start.
 
@@ -49,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
         return 2
     set_up_logs(settings.log_level, settings.log_format)
     unknown = unknown_variables(os.environ)
-    if mistaken := [name for name in unknown if name.startswith(f"{PREFIX}API_KEY")]:
+    if mistaken := [name for name in unknown if _is_about_keys(name)]:
         (meant,) = get_close_matches(mistaken[0], _KEY_SETTINGS, n=1, cutoff=0)
         sys.stderr.write(f"headlight: {mistaken[0]} is not a setting: did you mean {meant}?\n")
         return 2

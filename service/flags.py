@@ -14,6 +14,20 @@ from service.setting_help import default, placeholder
 PROGRAMS = {"export": "export", "convert": "export.convert", "check": "export.check", "bench": "export.bench"}
 """The modules of the commands that are programs of their own."""
 
+OTHERS = {
+    "workers": "processes",
+    "num_workers": "processes",
+    "model_id": "model",
+    "max_client_batch_size": "max_inputs",
+    "payload_limit": "max_body_bytes",
+    "cors_allow_origin": "cors_origins",
+    "otlp_endpoint": "traces",
+    "key": "api_keys",
+    "token": "api_keys",
+    "api_token": "api_keys",
+}
+"""What other servers call a setting."""
+
 _USAGE = """headlight [serve] [MODEL ...] [--SETTING VALUE ...]
        headlight check MODEL [options]
        headlight bench [MODEL | URL] [options]
@@ -89,8 +103,21 @@ def flag(name: str) -> str:
 
 def neighbour(name: str, names: Sequence[str]) -> str:
     """Return the question whether the name that is most alike was meant, empty if none is."""
-    found = get_close_matches(name, names, n=1)
-    return f": did you mean {found[0]}?" if found else ""
+    found = nearest(name, names)
+    return f": did you mean {found}?" if found else ""
+
+
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """Return the name that is most alike, or that stands for another server's setting; None if none does."""
+    plain = {_plain(one): one for one in names}
+    meant = OTHERS.get(_plain(name), _plain(name))
+    found = get_close_matches(meant, plain, n=1)
+    return plain[found[0]] if found else None
+
+
+def _plain(name: str) -> str:
+    """Return the name of a setting without what all flags or all variables begin with."""
+    return name.lower().removeprefix("headlight_").lstrip("-").replace("-", "_")
 
 
 def _models(words: Sequence[str], given: Mapping[str, str], parser: _Parser) -> str:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import IO
 from urllib.parse import urlsplit
 
 import httpx
@@ -19,6 +20,7 @@ from export.bench.load import LoadError
 _START_S = 600.0
 _END_S = 40.0
 _POLL_S = 0.05
+_TOLD = "headlight: "
 _KEYS = ("HEADLIGHT_API_KEYS", "HEADLIGHT_API_KEYS_FILE")
 
 
@@ -68,14 +70,13 @@ def started(models: Sequence[str]) -> Iterator[Target]:
         port: int = probe.getsockname()[1]
     command = [sys.executable, "-P", "-m", "service", *models, "--host", "127.0.0.1", "--port", str(port)]
     environment = {name: value for name, value in os.environ.items() if name not in _KEYS}
-    with tempfile.TemporaryFile() as log:
+    with _log_file() as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)  # noqa: S603
         try:
             target = Target(f"http://127.0.0.1:{port}")
             if not _is_ready(target, process):
                 log.seek(0)
-                *_, last = log.read().decode(errors="replace").splitlines() or ["it did not become ready"]
-                raise LoadError(f"the service did not start: {last.removeprefix('headlight: ')}")
+                raise LoadError(f"the service did not start: {reason(log.read().decode(errors='replace'))}")
             yield target
         finally:
             process.terminate()
@@ -83,6 +84,21 @@ def started(models: Sequence[str]) -> Iterator[Target]:
                 process.wait(_END_S)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def _log_file() -> IO[bytes]:
+    """Open a file that has no name; in memory where no folder can be written, as with a read-only root."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:
+        return os.fdopen(os.memfd_create("log"), "w+b")
+
+
+def reason(log: str) -> str:
+    """Find the sentence with which the service ended, which is not always its last line."""
+    lines = log.splitlines() or ["it did not become ready"]
+    told = [line for line in lines if line.startswith(_TOLD)]
+    return (told or lines)[-1].removeprefix(_TOLD)
 
 
 def _is_ready(target: Target, process: "subprocess.Popen[bytes]") -> bool:

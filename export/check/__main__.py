@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import resource
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,15 +12,31 @@ from typing import get_args
 from export.check.comparison import CannotCompare, compare
 from export.check.settings import list_settings
 from model.choices import Dtype, Kind
-from model.contract import ModelInfo
+from model.contract import HeadKind, ModelInfo
 from model.errors import ModelError
 from model.loading import find_model, load_model
 
 _DESCRIPTION = """\
 Say whether the service can serve MODEL, how it would run here, and what is made of each setting in its files.
+The flags are settings of the service, whose variables, such as HEADLIGHT_DTYPE, count as well.
 Where sentence-transformers is installed, its vectors of twenty texts are compared. The exit code is 0 if the
 model can be served, and 1 if it cannot, or if its vectors differ from those of sentence-transformers.
 """
+_SETTINGS: dict[str, Sequence[str] | None] = {
+    "backend": get_args(Kind),
+    "device": None,
+    "dtype": get_args(Dtype),
+    "native": ("on", "off"),
+    "strict": ("on", "off"),
+}
+"""Settings of the service that decide how a model is loaded, and their values."""
+_ROUTES: dict[HeadKind, str] = {
+    "classification": "/predict",
+    "token_classification": "/predict",
+    "masked_words": '"sparse" in the outputs of /encode',
+    "late_interaction": "/rerank, and the role of /encode",
+}
+"""Where a client asks for what a head predicts; a classifier of one label ranks as well."""
 _SAME = 0.99
 """The least cosine of two vectors of one text that only rounding makes different, int8 included."""
 
@@ -28,13 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Check a model, and print what was found."""
     parser = argparse.ArgumentParser(prog="headlight check", description=_DESCRIPTION)
     parser.add_argument("model", metavar="MODEL", help="a folder, an .onnx file, or a hub name")
-    for name, choices in (
-        ("backend", get_args(Kind)),
-        ("dtype", get_args(Dtype)),
-    ):
-        parser.add_argument(f"--{name}", choices=choices, default="auto", help="as the service's setting")
-    parser.add_argument("--device", default="auto", help="as the service's setting")
-    options = parser.parse_args(arguments)
+    variables = []
+    for name, choices in _SETTINGS.items():
+        parser.add_argument(f"--{name}", choices=choices, help="as the service's setting")
+        if (value := os.environ.get(f"HEADLIGHT_{name.upper()}")) is not None:
+            variables.append(f"--{name}={value}")
+    parser.set_defaults(backend="auto", device="auto", dtype="auto", native="on", strict="off")
+    options = parser.parse_args([*variables, *(sys.argv[1:] if arguments is None else arguments)])
     logging.basicConfig(level=logging.ERROR)  # what is logged while loading is in the report
     try:
         path, graph = find_model(options.model, options.backend)
@@ -44,7 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = "".join(f"{line}\n" for line in list_settings(folder, graph=graph is not None))
     try:
         tokenizer, backend = load_model(
-            options.model, kind=options.backend, device=options.device, dtype=options.dtype
+            options.model,
+            kind=options.backend,
+            device=options.device,
+            dtype=options.dtype,
+            native=options.native == "on",
+            strict=options.strict == "on",
         )
     except ModelError as error:
         sys.stdout.write(settings)
@@ -81,7 +103,12 @@ def _describe(folder: Path, info: ModelInfo) -> Iterator[tuple[str, str]]:
     unit = ", of unit length" if info.normalize else ""
     yield "vectors", f"{info.sentence_size} numbers by {poolings}{unit}"
     if info.head is not None:
-        yield "predicts", f"{info.head.kind} ({', '.join(info.head.labels[:4]) or info.head.size})"
+        ranks = info.head.kind == "classification" and len(info.head.labels) == 1
+        asked = "/predict and /rerank" if ranks else _ROUTES[info.head.kind]
+        yield (
+            "predicts",
+            f"{info.head.kind} ({', '.join(info.head.labels[:4]) or info.head.size}), for {asked}",
+        )
     if not info.exposes_attention:
         yield "attention", "cannot be read: the graph does not return it"
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

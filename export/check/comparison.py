@@ -30,6 +30,9 @@ def compare(folder: Path, tokenizer: TextTokenizer, backend: Backend) -> tuple[f
     if info.backend == "onnx" or info.head is not None:
         raise CannotCompare("that is done for checkpoints that make vectors and predict nothing")
     try:
+        from huggingface_hub.utils.tqdm import disable_progress_bars  # noqa: PLC0415
+
+        disable_progress_bars()  # those of transformers, too, if it is imported only now
         from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - takes seconds
 
         # With an empty prompt, the default one is left out.

@@ -121,6 +121,7 @@ def _fetch(name: str, revision: str | None, files: Sequence[str]) -> Path:
     # Imported here: most starts do not need it, and it takes longer to import than the rest of model/.
     from huggingface_hub import snapshot_download  # noqa: PLC0415
 
+    logging.getLogger("huggingface_hub").handlers.clear()  # which would write each warning a second time
     try:
         return Path(
             snapshot_download(name, revision=revision, allow_patterns=list(files), tqdm_class=_progress())
@@ -151,6 +152,8 @@ def _why(error: BaseException) -> str:
         told = f"the hub has no model of this name, or it is private; check it, or {token} that may read it"
     elif isinstance(cause, errors.HFValidationError):
         told = f"{reason(cause)}; a hub name has the form org/name or org/name@revision"
+    elif isinstance(cause, OSError) and cause.filename is not None:
+        told = f"{reason(cause)}; set HF_HOME to a folder that can be written, or name a folder"
     elif status is not None:
         told = f"the hub answered {status}; try again later, or name a folder"
     else:

@@ -136,7 +136,8 @@ def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
         raise CheckpointError(
             f"{file} lists {_listed(last)}: headlight serves one Transformer, then at most one Pooling, then "
             f"any of {', '.join(_AFTER)}, up to {_MODULES} modules in all; or one Transformer and one "
-            "SpladePooling."
+            "SpladePooling. A model with others is served as an ONNX graph that returns sentence_embedding, "
+            "in a folder without modules.json."
         )
     subfolders = [_inside(folder, path, file) for _, path in named]
     return list(zip(kinds, subfolders, strict=True))

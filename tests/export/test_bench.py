@@ -9,7 +9,7 @@ import pytest
 
 from export.bench.__main__ import main
 from export.bench.load import LoadError, measure
-from export.bench.target import Target
+from export.bench.target import Target, reason
 from tests.references.checkpoints import write_bert
 from tests.support.serving import ROOT, Service, free_port, serve
 
@@ -94,11 +94,19 @@ def test_it_starts_a_service_and_ends_it(
     assert re.search(r"bench: the service did not start: /no/such/folder is not ", capsys.readouterr().err)
 
 
+def test_the_reason_is_found_in_the_log() -> None:
+    """It is the sentence that the service ends with, also if a thread has written a line after it."""
+    assert reason("09:22:25 INFO    loading\nheadlight: no.\n09:22:26 INFO    loading\n") == "no."
+    assert reason("Killed\n") == "Killed"
+    assert reason("") == "it did not become ready"
+
+
 def test_a_model_that_reads_fewer_tokens_than_any_text_has_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Instead of an empty table."""
     write_bert(tmp_path / "tiny", max_position_embeddings=8)
+    capsys.readouterr()  # the bars of what wrote it
     with serve(model=tmp_path / "tiny") as tiny:
         assert main([tiny.url]) == 1
     assert capsys.readouterr().err == "bench: tiny reads 8 tokens, fewer than any text here has.\n"

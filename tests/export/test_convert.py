@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from export.convert import main
 from model.checkpoints.checkpoint import load_checkpoint
@@ -97,7 +97,15 @@ def test_code_in_a_pickle_does_not_run(how: str, pickled: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda folder: (folder / "pytorch_model.bin").unlink(), "has no pytorch_model.bin to convert"),
+        (lambda folder: (folder / "pytorch_model.bin").unlink(), "has no pytorch_model.bin to convert: name"),
+        (
+            lambda folder: save_file({}, folder / "a.safetensors"),
+            "has safetensors already: serve it as it is",
+        ),
+        (
+            lambda folder: (folder / "modules.json").write_text('[{"path": "", "type": "a.B"}]'),
+            "old/modules.json",
+        ),
         (lambda folder: torch.save([1], folder / "pytorch_model.bin"), "has no table of tensors"),
         (lambda folder: torch.save({}, folder / "pytorch_model.bin"), "but the weights lack pooler"),
         (lambda folder: (folder / "pytorch_model.bin").write_bytes(b"PK"), "is damaged, or has more than"),

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -269,6 +270,18 @@ def test_eight_bits_that_lose_too_much_are_told_by_a_few_texts(
         "PyTorch."
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_without_weights_is_not_exported(
+    flat: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is what an export makes: it is served, and nothing needs to be fetched."""
+    shutil.copytree(flat, tmp_path / "graph")
+    (tmp_path / "graph/model.safetensors").rename(tmp_path / "graph/model.onnx")
+    assert main([str(tmp_path / "graph"), str(tmp_path / "new")]) == 1
+    told = f"export: {tmp_path}/graph has a graph and no weights to make another of: serve it as it is.\n"
+    assert capsys.readouterr().err.endswith(told)
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_missed_bound_leaves_nothing(

