@@ -312,9 +312,8 @@ class ModelInfo:
     are the names of the model's adapters; `default_task` is the one that sequences without a task run with,
     None if they run without an adapter. `head` is what the model predicts, None for a plain encoder.
     `similarity` is the function that its sentence vectors are meant to be compared with; `no_ranking` is why
-    texts cannot be ranked by them, None if they can. `weight_bytes` is the size of the files with the
-    encoder's weights, or with its graph; `parameters` is how many numbers the encoder's weights are, None if
-    a graph has them. `processors` says in words what a graph in eight bits is for, None for anything else.
+    texts cannot be ranked by them, None if they can. `weight_bytes` is the size of the files with weights, or
+    of the graph; `parameters` counts them, None in a graph. `processors` says what an eight-bit graph is for.
     """
 
     family: str

@@ -60,7 +60,7 @@ def lay_out(tmp_path: Path) -> Callable[[str], tuple[Path, OnnxFile | None]]:
 LayOut = Callable[[str], tuple[Path, OnnxFile | None]]
 TORCH, ONNX = "torch", "onnx"
 NO_GRAPH = "has no model.onnx: `headlight export MODEL FOLDER`"
-NEITHER = "has no model.onnx, and PyTorch is not installed to run its checkpoint: `pip install torch"
+NEITHER = "has no model.onnx, and PyTorch is not installed to run its checkpoint: `uv pip install"
 NO_WEIGHTS = "has a graph without the weights that PyTorch needs: choose the backend onnx"
 INSTALL = f"`uv pip install --python {sys.prefix} --torch-backend auto torch==2.13.0`"
 """As the README does: pip alone would take the build with CUDA on Linux."""

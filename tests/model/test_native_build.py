@@ -217,44 +217,23 @@ def test_instruction_sets_share_no_function() -> None:
     assert [name for name in names if "std::" in name and name not in ours] == []
 
 
-_WIDER = re.compile(r"%zmm|%k[0-7]|%tmm|%[xy]mm(?:1[6-9]|2[0-9]|3[01])\b")
-_ELSEWHERE = re.compile(r"avx512|amx|int8|stored")
-
-
+@on_x86
 @needs_kernels
-def test_what_runs_everywhere_has_no_instructions_of_avx512() -> None:
-    """Neither what is compiled for AVX2, nor what is for no set: both use only registers of AVX2."""
+def test_what_is_compiled_for_avx2_or_for_any_processor_needs_no_more() -> None:
+    """No register that only AVX-512 or AMX has, nor masks."""
     command = ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", str(library.FILE)]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     functions = re.findall(r"^[0-9a-f]+ <(.+)>:\n((?:.+\n)*)", listed, re.MULTILINE)
-    wide = {name for name, body in functions if _WIDER.search(body)}
-    ours = {name for name, _ in functions if "avx2" in name or not _ELSEWHERE.search(name)}
-    assert {name for name in ours if "Widened" in name}
-    assert wide
-    assert wide & ours == set()
-
-
-@needs_kernels
-def test_what_is_compiled_for_avx2_needs_no_more() -> None:
-    """No register that only AVX-512 has, nor its masks."""
-    disassembled = subprocess.run(
-        ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", library.FILE],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    functions = re.split(r"^[0-9a-f]+ <(.*)>:$", disassembled.stdout, flags=re.M)
-    found = dict.fromkeys(("avx2", "avx_vnni", "avx512"), 0)
-    wide = r"%zmm|%[xy]mm(1[6-9]|2\d|3[01])|%k[0-7]"
-    for name, code in zip(functions[1::2], functions[2::2], strict=True):
+    wider = re.compile(r"%zmm|%k[0-7]|%tmm|%[xy]mm(?:1[6-9]|2[0-9]|3[01])\b")
+    found = dict.fromkeys(("avx2", "avx_vnni", "avx512", "Widened"), 0)
+    for name, code in functions:
+        assert re.search("avx512|amx", name) or not wider.search(code), name
         for one in found:
-            if f"headlight::{one}::" in name or name.endswith(f"_{one}"):
-                found[one] += len(re.findall(r"^ +[0-9a-f]+:", code, re.M))
-                assert one == "avx512" or not re.search(wide, code), name
+            found[one] += (one in name) * code.count("\n")
         if "vpdpbusd" in code:
             assert "avx2::" not in name
             assert "{vex}" in code or "_vnni" in name
-    assert min(found.values()) > 1000
+    assert min(found.values()) > 100, "they were found"
 
 
 @needs_kernels

@@ -67,7 +67,11 @@ def runs_int8() -> bool:
 
 needs_int8 = pytest.mark.skipif(not runs_int8(), reason="the processor has no products of eight bits")
 
-STEPS = tuple(one.name for one in reversed(KERNEL_SETS) if one.steps is None)
+STEPS = tuple(
+    one.name
+    for one in reversed(KERNEL_SETS)
+    if one.steps is None and one.instructions.machine == platform.machine()
+)
 """A precision and instructions, for each of which the steps are compiled."""
 
 WIDENED = "bfloat16_avx2"
