@@ -26,6 +26,7 @@ class Decoder:
         # Not an array with a place for each id: a damaged file may have one of four billion.
         self._ids: NDArray[np.int64] = np.array([index for index, _ in tokens], np.int64)
         self._bytes: NDArray[np.int64] = np.array([size for _, size in tokens], np.int64)
+        self._has_gaps = len(tokens) != self.size
         lengths = np.array([json_bytes(token) for token in vocabulary], np.int64)
         self._longest: NDArray[np.int64] = np.sort(lengths)[::-1].cumsum()
 
@@ -48,6 +49,8 @@ class Decoder:
             return None
         if min(ids) < 0 or max(ids) >= self.size:
             return next(i for i, index in enumerate(ids) if not 0 <= index < self.size)
+        if not self._has_gaps:
+            return None
         wanted = np.array(ids, np.int64)
         unknown = self._ids[np.searchsorted(self._ids, wanted)] != wanted
         return int(unknown.argmax()) if unknown.any() else None
@@ -58,7 +61,8 @@ class Decoder:
         A decoder only removes characters of tokens, or replaces them by shorter ones; a byte that is not
         UTF-8 becomes U+FFFD, which has 3 bytes, but such a byte is written with at least 2 in a token.
         """
-        return 2 * int(self._bytes[np.searchsorted(self._ids, ids)].sum()) + len(ids)
+        places = np.searchsorted(self._ids, ids) if self._has_gaps else np.array(ids, np.int64)
+        return 2 * int(self._bytes[places].sum()) + len(ids)
 
     def decode(self, lists: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> list[str]:
         """Return the text of each list of known ids; releases the interpreter lock."""
