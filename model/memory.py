@@ -1,8 +1,10 @@
 """Returns memory to the operating system: freed blocks, and pages of files that were only read."""
 
 import ctypes
+import gc
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _ENTRY = re.compile(r"^(?=[0-9a-f]+-[0-9a-f]+ )", re.MULTILINE)
@@ -12,6 +14,22 @@ _WEIGHTS = re.compile(r"(\.safetensors|/blobs/[0-9a-f]{40,64})( \(deleted\))?$")
 _MADV_DONTNEED = 4
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Collect no garbage inside the `with` block.
+
+    A model that is gone may hold mappings until then, and what is allocated at their addresses would be lost.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@_without_collections()
 def release_file_pages(*, only_weights: bool = False) -> None:
     """Release the pages of mapped files: weights that were laid out elsewhere, and code of the start.
 
