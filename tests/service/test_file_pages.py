@@ -69,15 +69,17 @@ def test_no_mapping_ends_while_pages_are_released(monkeypatch: pytest.MonkeyPatc
     class Model:
         mapped: object
 
-    gone, ended_while = [], []
+    gone: list[int] = []
+    ended_while: list[int] = []
 
-    def listed(*_: object, **__: object) -> Iterator[tuple[int, int]]:
+    def listed(smaps: str, **options: bool) -> Iterator[tuple[int, int]]:
         model = Model()
         model.mapped = model  # a cycle
         weakref.finalize(model, gone.append, 1)
         del model
         for _ in range(3):
-            ended_while.append([[] for _ in range(10 * gc.get_threshold()[0])] and len(gone))
+            made = [[number] for number in range(10 * gc.get_threshold()[0])]  # enough for a collection
+            ended_while.append(len(gone) if made else 0)
             yield 0, 0
 
     monkeypatch.setattr(memory, "unchanged_mappings", listed)
