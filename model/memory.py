@@ -34,8 +34,8 @@ def release_file_pages(*, only_weights: bool = False) -> None:
     """Release the pages of mapped files: weights that were laid out elsewhere, and code of the start.
 
     Nothing is lost: a page that is read again is mapped again. No other thread may map or unmap files
-    meanwhile, except with `only_weights`, since those of served models stay mapped: in eight bits, observing
-    attention reads nearly all of them. A no-op if the system is not Linux.
+    meanwhile, or with `only_weights` load a model: the weights of served ones stay mapped, since in eight
+    bits observing attention reads nearly all of them. A no-op if the system is not Linux.
     """
     try:
         smaps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
