@@ -45,7 +45,8 @@ def load_model(
 
     `source` is as for `resolve`, or the path of an .onnx file. `threads` is the number of cores to use
     (None: all). `native=False` turns the native kernels off.
-    `strict` refuses keys of its files that no table has.
+    `strict` refuses keys of its files that no table has. One thread may load a model at a time, because what
+    was read of its file is released (`model.memory`).
     """
     path, graph = find_model(source, kind)
     if graph is not None:

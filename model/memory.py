@@ -1,8 +1,10 @@
 """Returns memory to the operating system: freed blocks, and pages of files that were only read."""
 
 import ctypes
+import gc
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _ENTRY = re.compile(r"^(?=[0-9a-f]+-[0-9a-f]+ )", re.MULTILINE)
@@ -12,12 +14,28 @@ _WEIGHTS = re.compile(r"(\.safetensors|/blobs/[0-9a-f]{40,64})( \(deleted\))?$")
 _MADV_DONTNEED = 4
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Collect no garbage inside the `with` block.
+
+    A model that is gone may hold mappings until then, and what is allocated at their addresses would be lost.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@_without_collections()
 def release_file_pages(*, only_weights: bool = False) -> None:
     """Release the pages of mapped files: weights that were laid out elsewhere, and code of the start.
 
     Nothing is lost: a page that is read again is mapped again. No other thread may map or unmap files
-    meanwhile, except with `only_weights`, since those of served models stay mapped: in eight bits, observing
-    attention reads nearly all of them. A no-op if the system is not Linux.
+    meanwhile, or with `only_weights` load a model: the weights of served ones stay mapped, since in eight
+    bits observing attention reads nearly all of them. A no-op if the system is not Linux.
     """
     try:
         smaps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")

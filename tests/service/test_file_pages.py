@@ -1,16 +1,20 @@
 """Pages of files are released after loading, unless something would be lost."""
 
+import gc
 import mmap
 import os
 import re
 import subprocess
 import sys
 import time
+import weakref
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from model import memory
 from model.memory import unchanged_mappings
 from service.system.file_pages import MappedFiles
 from tests.support.kernel import needs_int8
@@ -56,6 +60,34 @@ def test_pages_are_released_unless_they_were_changed(tmp_path: Path) -> None:
     assert [int(kilobytes) > 0 for kilobytes in before] == [True, True, True]
     assert [int(kilobytes) > 0 for kilobytes in after] == [False, False, True]
     assert contents == ["exttextt", "exttextt", "hereextt"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mappings are listed as Linux does")
+def test_no_mapping_ends_while_pages_are_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is garbage keeps its file mapped until then: others may be given its addresses."""
+
+    class Model:
+        mapped: object
+
+    gone: list[int] = []
+    ended_while: list[int] = []
+
+    def listed(smaps: str, **options: bool) -> Iterator[tuple[int, int]]:
+        model = Model()
+        model.mapped = model  # a cycle
+        weakref.finalize(model, gone.append, 1)
+        del model
+        for _ in range(3):
+            made = [[number] for number in range(10 * gc.get_threshold()[0])]  # enough for a collection
+            ended_while.append(len(gone) if made else 0)
+            yield 0, 0
+
+    monkeypatch.setattr(memory, "unchanged_mappings", listed)
+    memory.release_file_pages()
+    assert ended_while == [0, 0, 0]
+    assert gc.isenabled()
+    gc.collect()
+    assert gone == [1], "the test has seen a model end"
 
 
 @pytest.mark.parametrize(
