@@ -98,12 +98,12 @@ class Runner:
     def supervise(self, stopped_s: float = 0.0) -> bool:
         """Fail the requests of a pass that hangs; called several times a second. Returns whether it did.
 
-        `stopped_s` is how long the whole process was suspended since the last call; it does not count
-        against the pass.
+        It is also True if the thread has ended: nothing runs its batches any more. `stopped_s` is how long
+        the whole process was suspended since the last call; it does not count against the pass.
         """
         self._progressed += stopped_s
         if not self._is_stuck():
-            return False
+            return self._thread.ident is not None and not (self._thread.is_alive() or self._queue.closed)
         self._progress = None  # it is told once
         self._metrics.inference_failure(self._name, "stuck")
         for waiting in self._batch:

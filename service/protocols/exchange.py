@@ -93,9 +93,7 @@ class Exchange:
         context.permit.within_s, context.permit.until = seconds, time.perf_counter() + left_s
         context.record.model = engine.name
         context.record.inputs = len(getattr(parsed.body, parsed.body.listed))
-        exchange = cls(request, context, state, engine, parsed, seconds, until)
-        exchange._transient = parsed.transient
-        return exchange
+        return cls(request, context, state, engine, parsed, seconds, until, _transient=parsed.transient)
 
     async def in_time(self, work: Awaitable[T]) -> T:
         """Await the work, but cancel it when the request times out (504)."""

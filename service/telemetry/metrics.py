@@ -126,7 +126,8 @@ class Metrics:
         self.padding_tokens = self._counter("padding_tokens_total", "Padding tokens run.", "model")
         self.queue_inputs = self._gauge("queue_inputs", "Sequences in the queue.", "model", over="sum")
         self.queue_tokens = self._gauge("queue_tokens", "Tokens in the queue.", "model", over="sum")
-        self.queue_limit = self._gauge("queue_tokens_limit", "Maximum tokens in the queue.", "model")
+        # Of the process that answers: another one's would be as old as the last scrape that it answered.
+        self.queue_limit = self._gauge("queue_tokens_limit", "Tokens the queue takes.", "model", over="own")
         self.batch_limit = self._gauge("batch_tokens_limit", "Token budget of a batch.", "model", over="min")
         self.inference_failures = self._counter(
             "inference_failures_total", "Inputs whose computation failed.", "model", "reason"

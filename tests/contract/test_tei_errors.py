@@ -5,7 +5,7 @@ import threading
 import httpx
 import pytest
 
-from tests.support.serving import KEY, LONG, Json, Service, post
+from tests.support.serving import KEY, LONG, Json, Service, post, send
 from tests.support.tei import ask, assert_error
 
 
@@ -55,6 +55,14 @@ def test_an_empty_input_is_a_400(tei: Service, path: str, body: Json) -> None:
 def test_what_is_not_valid_is_a_422(tei: Service, path: str, body: Json, part: str) -> None:
     """With the sentence of the native route, which names the field."""
     assert_error(post(tei, body, path), 422, "Validation", part)
+
+
+@pytest.mark.parametrize("path", ["/embed", "/tei/rerank"])
+def test_a_deep_value_is_a_422(tei: Service, path: str) -> None:
+    """As deep as JSON may be, which is deeper than Python shows."""
+    body = b'{"inputs": "a", "query": "a", "texts": ["a"], "truncation_direction": %b}'
+    response = send(tei, body % (b"[" * 1010 + b"]" * 1010), path)
+    assert_error(response, 422, "Validation", "truncation_direction must be")
 
 
 @pytest.mark.parametrize("path", ["/embed", "/embed_all"])

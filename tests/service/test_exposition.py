@@ -121,7 +121,7 @@ def change_at_random(pair: Pair, chance: np.random.Generator) -> None:
     pair.both(lambda m: m.stage("queue", model, seconds))
     pair.both(lambda m: m.batch(model, inputs=inputs, tokens=tokens, padding=inputs))
     pair.both(lambda m: m.queue(model, inputs=inputs, tokens=tokens))
-    pair.both(lambda m: m.limits(model, queue_tokens=tokens, batch_tokens=tokens))
+    pair.both(lambda m: m.batch_limit.labels(model).set(tokens))
     pair.both(lambda m: m.in_flight.set(inputs))
 
 
@@ -153,6 +153,18 @@ def test_ready_is_what_the_process_that_answers_says(processes: list[Pair], tmp_
         processes[number].both(lambda m, ready=ready: m.ready.set(ready))  # type: ignore[misc]
         assert_same(processes[number], tmp_path)
         assert parse_metrics(processes[number].ours.exposition().decode())["headlight_ready{}"] == ready
+
+
+def test_the_limit_of_the_queue_is_what_the_process_that_answers_says(
+    processes: list[Pair], tmp_path: Path
+) -> None:
+    """It becomes less while a machine is slow: what another process said before must not hide that."""
+    series = 'headlight_queue_tokens_limit{model="first"}'
+    for number, limit in ((1, 2048), (2, 512), (1, 1024)):
+        pair = processes[number]
+        pair.both(lambda m, limit=limit: m.limits("first", queue_tokens=limit, batch_tokens=64))  # type: ignore[misc]
+        assert_same(pair, tmp_path)
+        assert parse_metrics(pair.ours.exposition().decode())[series] == limit
 
 
 def test_only_current_keys_have_series(processes: list[Pair]) -> None:

@@ -233,6 +233,25 @@ def test_nothing_that_a_pass_raises_ends_its_thread() -> None:
         perform(work)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_has_ended_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault outside of any pass may end it: a service that runs nothing must not seem ready."""
+    with running(engine(Watched())) as made:
+
+        async def work() -> None:
+            assert not made.supervise()
+            monkeypatch.delattr(WaitingQueue, "take")
+            lost = asyncio.ensure_future(made.submit(encode("lost"), [SENTENCE]))
+            await asyncio.sleep(0.2)
+            assert made.supervise()
+            assert not lost.done()
+            lost.cancel()
+
+        perform(work)
+        made.close()
+        assert not made.supervise(), "it was to end"
+
+
 def test_a_thread_that_hangs_ends_the_process() -> None:
     """It cannot be stopped: the process takes no more work, and ends with a code of its own."""
     from service.settings import read_settings

@@ -19,6 +19,10 @@ from service.protocols.lenient import Asked, Fields
 from service.protocols.tei.errors import EmptyInput
 
 
+def _capitalized(value: object) -> object:
+    return value.capitalize() if isinstance(value, str) and value in ("left", "right") else value
+
+
 class Truncated(Fields):
     """How texts are truncated."""
 
@@ -27,10 +31,9 @@ class Truncated(Fields):
         description="Truncate texts longer than the model's limit; `false` refuses them with a 422.",
     )
     # The schema names one spelling of each: clients are generated from it, with one member for both.
-    truncation_direction: Annotated[
-        Literal["Left", "Right"],
-        BeforeValidator(lambda value: {"left": "Left", "right": "Right"}.get(str(value), value)),
-    ] = Field("Right", description="The side from which tokens are removed; in lower case, too.")
+    truncation_direction: Annotated[Literal["Left", "Right"], BeforeValidator(_capitalized)] = Field(
+        "Right", description="The side from which tokens are removed; in lower case, too."
+    )
 
     @property
     def side(self) -> Side | None:
