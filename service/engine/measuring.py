@@ -21,7 +21,7 @@ _SHORT_WORDS = 30
 _WARM_WORDS = 512
 # How long warming up takes at most, and one pass of it: a large model's is stopped after a few of its layers.
 _WARM_S, _WARM_PASS_S = 1.0, 0.2
-# The text that shows what attention costs: the first of these of which a layer, or a graph, takes this long.
+# The text that shows what attention costs: the first of these of which a layer, or a graph, takes no longer.
 _LONG_WORDS, _LONG_PART_S = (2048, 512, 128), 0.5
 # How long a pass of short texts and one of the long text take at most, and their repetitions.
 _SAMPLE_S, _LONG_S, _REPEATED_S = 0.5, 1.0, 0.25
@@ -42,7 +42,7 @@ def short_text(tokenizer: TextTokenizer, info: ModelInfo, words: int = _SHORT_WO
 
 
 def warm_up(backend: Backend, tokenizer: TextTokenizer, lanes: int) -> None:
-    """Run each kind of work once, short and long, so that hardly a client pays for first-run costs.
+    """Run each kind of work once, short and long, so that clients rarely pay for first-run costs.
 
     After the first pass it takes a second at most, which is enough for models of up to a hundred million
     parameters: of larger ones some kinds run through a few layers only, or for the first time in a request.
@@ -71,16 +71,18 @@ def measure_speed(backend: Backend, tokenizer: TextTokenizer) -> Speed:
     where that does not tell, because a graph's pass or a single layer takes so long, it goes on.
     """
     info, want = backend.info, plain_want(backend.info)
-    sample = texts = tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])
-    seconds = _least_s(backend, sample, want, _SAMPLE_S)
-    if seconds is None:  # the longest alone has nearly the speed of all: the shortest mostly reads weights
-        sample = texts[-1:]
-        seconds = _least_s(backend, sample, want, _SAMPLE_S)
-    if seconds is None:
-        sample = texts[:1]
-        seconds = _pass_s(backend, sample, want, threading.TIMEOUT_MAX) or math.inf
+    texts = tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])
+    # The longest alone has nearly the speed of all; the shortest mostly reads weights.
+    for sample, most_s in (
+        (texts, _SAMPLE_S),
+        (texts[-1:], _SAMPLE_S),
+        (texts[:1], threading.TIMEOUT_MAX),
+    ):
+        seconds = _least_s(backend, sample, want, most_s)
+        if seconds is not None:
+            break
     tokens = sum(map(len, sample))
-    of_token = seconds / tokens
+    of_token = (seconds or math.inf) / tokens
     speed = Speed(of_token)
     parts = info.layers if info.backend == "torch" else 1
     for words in _LONG_WORDS:

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from service.http.json_body import MAX_INDICES, MAX_VALUES, REST, TooManyValuesError, parse
 from service.http.negotiation import ARRAY_TYPES, json_coding, negotiate
-from service.http.request_context import Body, RequestContext
+from service.http.request_context import Body, RequestContext, context_of
 from service.memory_limits import ARRIVING, PARSED, SMALL_BYTES
 from service.problems import Problem, from_validation_error
 from service.replies.decompression import DamagedError, LargerError, decompress, most_bytes
@@ -90,7 +90,7 @@ async def read_request(
 
     Raises Problem, or ClientDisconnect if the client disconnects first.
     """
-    context: RequestContext = request.scope["state"]["context"]
+    context = context_of(request.scope)
     rules = _rules(schema)
     limit = context.state.settings.inputs_of(rules.most_inputs)
     most_numbers = rules.most_numbers or limit
@@ -129,7 +129,7 @@ async def read_body(
     For routes where the body says which schema it has: `formats` and `most_numbers` are the most that any of
     them has. Raises as `read_request` does, but for what a schema says.
     """
-    context: RequestContext = request.scope["state"]["context"]
+    context = context_of(request.scope)
     coding = json_coding(request)
     context.form = negotiate(request, formats)
     content = await receive_body(request, coding)
@@ -143,7 +143,7 @@ async def receive_body(request: Request, coding: str | None = None, *, queued: b
     `queued` says whether they will wait for a model. Raises the 413, the 429 by its size, the 408 and the 400
     of damaged ones, or ClientDisconnect if the client disconnects first.
     """
-    context: RequestContext = request.scope["state"]["context"]
+    context = context_of(request.scope)
     permit, settings = context.permit, context.state.settings
     permit.body_bytes = context.declared_bytes
     if permit.body_bytes > settings.max_body_bytes:
@@ -229,7 +229,7 @@ async def parse_body(
     `most_values` is the most of the whole body, besides a few for each input, and `way_out` says what to do
     about more. The memory of its parsed form, `transient`, is charged. Raises the 400, the 422 and the 429.
     """
-    context: RequestContext = request.scope["state"]["context"]
+    context = context_of(request.scope)
     settings = context.state.settings
     # Small bodies are parsed without an await, so only one exists in parsed form at a time: not charged.
     transient = PARSED * len(content) if PARSED * len(content) > SMALL_BYTES else 0

@@ -19,7 +19,7 @@ from service.engine.admission import DeadlineTooShort, OverloadedError
 from service.engine.engine import Engine, Result
 from service.http.delivery import Delivery, Work
 from service.http.request_body import ParsedRequest
-from service.http.request_context import RequestContext
+from service.http.request_context import RequestContext, context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem
@@ -84,7 +84,7 @@ class Exchange:
     @classmethod
     def open(cls, request: Request, parsed: ParsedRequest[Any]) -> "Exchange":
         """Find the model and the deadline; raises Problem."""
-        context: RequestContext = request.scope["state"]["context"]
+        context = context_of(request.scope)
         state, own_s = context.state, _deadline(context.timeout_ms)
         engine = state.engine(parsed.body.model)
         seconds = min(engine.timeout_s, own_s)
@@ -298,7 +298,7 @@ class Exchange:
 
         `waiting` are further bytes, of arrays that items are made of while they are written; of what was
         reserved before, `unused` bytes are released. Raises the 413 if `size` exceeds the limit, and the 429
-        if too many large responses are in progress.
+        if requests hold too much memory.
         """
         self.check_size(size, way_out)
         memory, permit = self.state.memory, self.context.permit
