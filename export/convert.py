@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from export.errors import ExportError
 from export.output_folder import check_place, clear_remains, whole
+from model.checkpoints.source import INSTALL_TORCH
 from model.errors import ModelError
-from model.loading import INSTALL_TORCH
 
 if TYPE_CHECKING:
     import torch

@@ -1,7 +1,5 @@
 """Loads a model from its source, to run with PyTorch or with ONNX Runtime."""
 
-import shlex
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model.checkpoints.folder import has_weights, read_folder, runs_with_torch
-from model.checkpoints.source import EMBEDDED, check_weights, resolve
+from model.checkpoints.source import EMBEDDED, INSTALL_TORCH, check_weights, resolve
 from model.choices import Kind
 from model.contract import Backend
 from model.devices import check_possible
@@ -23,11 +21,6 @@ from model.tokenization.tokenizer import TextTokenizer
 if TYPE_CHECKING:
     from model.pytorch.backend import TorchBackend
 
-# pip alone would take the build with CUDA on Linux.
-INSTALL_TORCH = (
-    f"`uv pip install --python {shlex.quote(sys.prefix)} --torch-backend auto torch==2.13.0` installs the "
-    "build for this machine (uv: `pip install uv`)"
-)
 _EXPORT = "`headlight export MODEL FOLDER`, on a machine with PyTorch, makes a folder that runs without it"
 
 

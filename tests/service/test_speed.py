@@ -148,7 +148,9 @@ class _Large:
         return [Output()] * len(batch)
 
 
-@pytest.mark.parametrize(("kind", "of_token"), [("torch", 2e-4), ("torch", 5e-3), ("onnx", 2e-3)])
+@pytest.mark.parametrize(
+    ("kind", "of_token"), [("torch", 2e-4), ("torch", 5e-3), ("torch", 1e-2), ("onnx", 2e-3)]
+)
 def test_a_large_model_is_ready_in_three_seconds(clock: _Clock, kind: str, of_token: float) -> None:
     """A model of which one long text takes forty seconds is warmed up and measured as fast as a small one."""
     backend = _Large(clock, of_token, kind, 8192)
