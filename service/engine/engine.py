@@ -253,7 +253,7 @@ class Engine:
             self._throughput.record_tokens(sum(map(len, encodings)), permit.body_bytes)
         seconds = time.perf_counter() - start
         self.vocabulary.note(encodings)
-        self._metrics.stage("tokenize", self.name, seconds)
+        self._metrics.stages(self.name, tokenize=seconds)
         return encodings, seconds
 
     async def submit(
@@ -370,8 +370,7 @@ class Engine:
         return self._record_stages(job.waited_s, (job.finished or job.enqueued) - job.enqueued - job.waited_s)
 
     def _record_stages(self, queue_s: float, compute_s: float) -> tuple[float, float]:
-        self._metrics.stage("queue", self.name, queue_s)
-        self._metrics.stage("compute", self.name, compute_s)
+        self._metrics.stages(self.name, queue=queue_s, compute=compute_s)
         return queue_s, compute_s
 
     def _measure(self) -> None:

@@ -172,8 +172,7 @@ class Delivery:
         """Count the bytes sent and the inputs answered."""
         self.stages["serialize"] = self.written_s
         metrics, route = self.state.metrics, self.context.route
-        metrics.stage("serialize", self.model, self.written_s)
-        metrics.sent(route, self.style.format, self.sent)
+        metrics.sent(route, self.model, self.style.format, self.sent, self.written_s)
         if complete:
             metrics.answered(route, self.model, inputs=self.work.inputs, truncated=self.work.truncated)
             if self.context.key is not None:

@@ -182,7 +182,7 @@ class Exchange:
     def tokenized(self, seconds: float) -> None:
         """Record how long the tokenizer took for something else than `tokenize`."""
         self.tokenize_s = seconds
-        self.state.metrics.stage("tokenize", self.engine.name, seconds)
+        self.state.metrics.stages(self.engine.name, tokenize=seconds)
 
     def style(
         self,

@@ -21,7 +21,7 @@ from service.telemetry.exposition import Exposition
 from service.telemetry.garbage import GarbageCollections
 from service.telemetry.processes import Processes
 from service.telemetry.scrapes import Scrapes
-from service.telemetry.series import Kind, Metric, Over
+from service.telemetry.series import Kind, Metric, Over, record
 
 UNMATCHED = "unmatched"
 CLIENT_GONE = 499
@@ -64,6 +64,8 @@ class Metrics:
 
     Of a service of several processes, this one keeps its values in `part`, and writes those of all.
     """
+
+    _record = staticmethod(record)
 
     def __init__(self, version: str, endpoints: Endpoints, part: Part | None = None) -> None:
         self.scrapes = Scrapes()
@@ -198,8 +200,7 @@ class Metrics:
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
-        self.requests.labels(route, str(status)).inc()
-        self.request_duration.labels(route).observe(seconds)
+        self._record((self.requests.labels(route, str(status)), 1), (self.request_duration.labels(route), seconds))
 
     def reject(self, kind: str) -> None:
         """Count a problem if it means that a request was refused or timed out."""
@@ -220,9 +221,10 @@ class Metrics:
         self.key_requests.labels(name).inc()
         self.key_last_used.labels(name).set(time.time())
 
-    def stage(self, stage: str, model: str, seconds: float) -> None:
-        """Record the time of one stage of one request."""
-        self.stage_duration.labels(stage, model).observe(seconds)
+    def stages(self, model: str, **seconds: float) -> None:
+        """Record the times of stages of one request, by their names."""
+        labels = self.stage_duration.labels
+        self._record(*[(labels(stage, model), time_s) for stage, time_s in seconds.items()])
 
     def queue(self, model: str, *, inputs: int, tokens: int) -> None:
         """Set the current length of a queue."""
@@ -236,11 +238,13 @@ class Metrics:
 
     def batch(self, model: str, *, inputs: int, tokens: int, padding: int) -> None:
         """Count a batch."""
-        self.batches.labels(model).inc()
-        self.input_tokens.labels(model).inc(tokens)
-        self.batch_inputs.labels(model).observe(inputs)
-        self.batch_tokens.labels(model).observe(tokens)
-        self.padding_tokens.labels(model).inc(padding)
+        self._record(
+            (self.batches.labels(model), 1),
+            (self.input_tokens.labels(model), tokens),
+            (self.batch_inputs.labels(model), inputs),
+            (self.batch_tokens.labels(model), tokens),
+            (self.padding_tokens.labels(model), padding),
+        )
 
     def inference_failure(self, model: str, reason: str) -> None:
         """Count an input whose computation failed, or a batch that ran out of memory or hung."""
@@ -248,18 +252,21 @@ class Metrics:
 
     def answered(self, route: str, model: str, *, inputs: int, truncated: int) -> None:
         """Count the inputs of a complete response."""
-        self.inputs.labels(route, model).inc(inputs)
-        if truncated:
-            self.truncated_inputs.labels(model).inc(truncated)
+        self._record(
+            (self.inputs.labels(route, model), inputs), (self.truncated_inputs.labels(model), truncated)
+        )
 
     def inputs_of(self, model: str) -> tuple[int, int]:
         """Return the inputs of a model that this process answered, and how many of them were truncated."""
         inputs = sum(self.inputs.labels(route, model).value for route in self._inference)
         return int(inputs), int(self.truncated_inputs.labels(model).value)
 
-    def sent(self, route: str, format_name: str, size: int) -> None:
-        """Count the bytes sent."""
-        self.response_bytes.labels(route, format_name).inc(size)
+    def sent(self, route: str, model: str, format_name: str, size: int, written_s: float) -> None:
+        """Count the bytes of a response, and record how long they took to write."""
+        self._record(
+            (self.stage_duration.labels("serialize", model), written_s),
+            (self.response_bytes.labels(route, format_name), size),
+        )
 
     def exposition(self) -> bytes:
         """Write everything in the Prometheus text format. Calls must not overlap."""

@@ -27,32 +27,41 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 class Series:
     """The numbers of one series, in the part of this process."""
 
-    __slots__ = ("_bounds", "_lock", "_numbers")
+    __slots__ = ("bounds", "lock", "numbers")
 
     def __init__(
         self, numbers: "memoryview[float]", lock: threading.Lock, bounds: Sequence[float] = ()
     ) -> None:
-        self._numbers, self._lock, self._bounds = numbers, lock, bounds
+        self.numbers, self.lock, self.bounds = numbers, lock, bounds
 
     def inc(self, amount: float = 1.0) -> None:
         """Add to a counter."""
-        with self._lock:
-            self._numbers[0] += amount
+        with self.lock:
+            self.numbers[0] += amount
 
     @property
     def value(self) -> float:
         """The number of a counter or a gauge in this process."""
-        return self._numbers[0]
+        return self.numbers[0]
 
     def set(self, value: float) -> None:
         """Set a gauge."""
-        self._numbers[0] = value
+        self.numbers[0] = value
 
-    def observe(self, value: float) -> None:
-        """Add an observation to a histogram."""
-        with self._lock:
-            self._numbers[bisect_left(self._bounds, value)] += 1
-            self._numbers[-1] += value
+
+def record(*amounts: tuple[Series, float]) -> None:
+    """Add to several counters, and an observation to each histogram; all belong to one process.
+
+    What is counted of one request or batch is added together: a call for each number takes as long again.
+    """
+    with amounts[0][0].lock:
+        for series, amount in amounts:
+            numbers = series.numbers
+            if series.bounds:
+                numbers[bisect_left(series.bounds, amount)] += 1
+                numbers[-1] += amount
+            else:
+                numbers[0] += amount
 
 
 class Metric:

@@ -35,6 +35,11 @@ class Unlabelled:
 class Reference(Metrics):
     """The same metrics as the library itself keeps them, in files of a folder."""
 
+    @staticmethod
+    def _record(*amounts: tuple[Any, float]) -> None:
+        for series, amount in amounts:
+            (series.observe if isinstance(series, Histogram) else series.inc)(amount)
+
     def _define(self, kind: Any, name: str, about: str, labels: Any, **options: Any) -> Any:
         if "over" in options:
             mode = options.pop("over")
@@ -118,7 +123,7 @@ def change_at_random(pair: Pair, chance: np.random.Generator) -> None:
     inputs, tokens = int(chance.integers(3)), int(chance.integers(50_000))
     pair.both(lambda m: m.request(route, status, seconds))
     pair.both(lambda m: m.reject(REJECTIONS[inputs]))
-    pair.both(lambda m: m.stage("queue", model, seconds))
+    pair.both(lambda m: m.stages(model, queue=seconds, compute=2 * seconds))
     pair.both(lambda m: m.batch(model, inputs=inputs, tokens=tokens, padding=inputs))
     pair.both(lambda m: m.queue(model, inputs=inputs, tokens=tokens))
     pair.both(lambda m: m.batch_limit.labels(model).set(tokens))
