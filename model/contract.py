@@ -271,12 +271,13 @@ class Batch:
     def pack(cls, encodings: Sequence[Encoding], wants: Sequence[Want]) -> "Batch":
         """Concatenate encodings in order; `wants` has one entry for each."""
         lengths = [len(encoding.token_ids) for encoding in encodings]
+        unattended = [encoding.unattended for encoding in encodings]
         return cls(
             input_ids=np.array([*chain.from_iterable([e.token_ids for e in encodings])], dtype=np.int64),
             segment_ids=np.array([*chain.from_iterable([e.segment_ids for e in encodings])], dtype=np.int64),
             cu_seqlens=np.array([0, *accumulate(lengths)], dtype=np.int64),
             wants=tuple(wants),
-            unattended=tuple(e.unattended for e in encodings) if any(e.unattended for e in encodings) else (),
+            unattended=tuple(unattended) if any(unattended) else (),
         )
 
     def __len__(self) -> int:

@@ -105,18 +105,19 @@ class Turns:
         own = len(line.steps.get(client, ())) if client is not None else 0
         return self._request_s * min(line.waiting, (own + 1) * len(line.steps))
 
-    def read(self, name: str, step: Step, *, later: bool = False) -> None:
+    def read(self, name: str, step: Step, *, later: bool = False) -> bool:
         """Read what a client sent: now if nothing waits and the turn has time left, else in another turn.
 
-        `later` says to leave the rest of this turn to others.
+        Returns whether it was read. `later` says to leave the rest of this turn to others.
         """
         self._schedule()
         client = self._client(name)
         waits = self._reading.ready or client.rests or client in self._reading.steps
         if later or waits or self._read_s >= TURN_S:
             self._append(self._reading, client, step)
-        else:
-            self._read(client, step)
+            return False
+        self._read(client, step)
+        return True
 
     def begin(self, name: str, step: Step) -> None:
         """Begin to serve a request, in a task of its own: now or in another turn, as `read` does."""

@@ -9,10 +9,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model.contract import Backend, Batch, Output
 from model.errors import InferenceError, OutOfMemory, Stopped
@@ -267,18 +265,13 @@ def is_finite(output: Output) -> bool:
     top, summary = output.top, output.summary
     maps = [output.attention, output.thumbnails, *((top.weights, top.residual) if top else ())]
     arrays = [output.sentence, output.tokens, *output.heads.values(), *(summary.values() if summary else ())]
-    return all(map(_finite, _floats(arrays))) and all(map(_scores, _floats(maps)))
-
-
-def _floats(arrays: Sequence[NDArray[Any] | None]) -> list[NDArray[np.float32]]:
-    """Return the arrays of float32: the others were checked before they were rounded."""
-    return [array for array in arrays if array is not None and array.dtype == np.float32]
-
-
-# The largest number of an array with a NaN is NaN, which is less than none.
-def _finite(array: NDArray[np.float32]) -> bool:
-    return _scores(array) and bool(np.minimum.reduce(array, axis=None, initial=np.inf) > -np.inf)
-
-
-def _scores(array: NDArray[np.float32]) -> bool:
-    return bool(np.maximum.reduce(array, axis=None, initial=-np.inf) < np.inf)
+    # Arrays of other types were checked before they were rounded.
+    floats = [one for one in arrays if one is not None and one.dtype == np.float32]
+    floats_of_maps = [one for one in maps if one is not None and one.dtype == np.float32]
+    for array in floats:
+        if not np.minimum.reduce(array, axis=None, initial=np.inf) > -np.inf:
+            return False
+    for array in (*floats, *floats_of_maps):
+        if not np.maximum.reduce(array, axis=None, initial=-np.inf) < np.inf:
+            return False
+    return True

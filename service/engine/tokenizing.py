@@ -4,9 +4,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Generator
-from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
 
@@ -31,7 +30,7 @@ class _Job:
     client: str
     size: int
     number: int
-    done: Future[Any] = field(default_factory=Future)
+    done: "asyncio.Future[Any]"
     used_s: float = 0.0
     """How long its pieces have taken."""
 
@@ -65,14 +64,16 @@ class Tokenizing:
 
         `size` is that of the client's body in bytes.
         """
-        job = _Job(pieces, client, size, next(self._numbers))
+        done = asyncio.get_running_loop().create_future()
+        job = _Job(pieces, client, size, next(self._numbers), done)
         with self._changed:
             if self._closed:
                 raise RuntimeError("the service has stopped")
             self._meet(client)
             self._new.append(job)
             self._changed.notify()
-        return await asyncio.wrap_future(job.done)
+        result: T = await done
+        return result
 
     def _meet(self, client: str) -> None:
         """Give a client that comes anew no advantage over those that have requests here."""
@@ -172,8 +173,15 @@ class Tokenizing:
 
 
 def _settle(job: _Job, value: object, error: BaseException | None) -> None:
-    with suppress(InvalidStateError):  # it has been cancelled
-        if error is None:
-            job.done.set_result(value)
-        else:
-            job.done.set_exception(error)
+    """Have the event loop tell the request how it ended, from any thread."""
+    with suppress(RuntimeError):  # the loop is closed: the service has stopped
+        job.done.get_loop().call_soon_threadsafe(_tell, job.done, value, error)
+
+
+def _tell(done: "asyncio.Future[Any]", value: object, error: BaseException | None) -> None:
+    if done.done():  # it has been cancelled, or a piece hung
+        return
+    if error is None:
+        done.set_result(value)
+    else:
+        done.set_exception(error)

@@ -27,6 +27,7 @@ from service.refusals import overloaded
 from service.replies.answer_size import bound, waiting_bytes
 from service.replies.style import AnswerStyle, Frame
 from service.settings import Settings
+from service.system.deadline import within
 from service.system.off_loop import off_loop
 from service.tasks.errors import OptionError
 from service.tasks.precision import Precision
@@ -98,8 +99,7 @@ class Exchange:
     async def in_time(self, work: Awaitable[T]) -> T:
         """Await the work, but cancel it when the request times out (504)."""
         try:
-            async with asyncio.timeout_at(self.until):
-                return await work
+            return await within(self.until, work)
         except TimeoutError:
             raise Problem(
                 "deadline-exceeded",

@@ -111,7 +111,7 @@ def gathered(pieces: Iterable[Piece]) -> Iterator[Piece]:
         yield b"".join(small)
 
 
-def _item(style: AnswerStyle, item: Item, more: Mapping[str, Any] | None = None) -> Iterator[Piece]:
+def _item(style: AnswerStyle, item: Item, more: Mapping[str, Any] | None = None) -> Iterable[Piece]:
     """Write an item and `more` fields: at once if its arrays are small, otherwise each field by itself."""
     fields, small = dict(item.columns), True
     most = PIECE_VALUES if style.decimals is None else FEW_VALUES
@@ -121,10 +121,7 @@ def _item(style: AnswerStyle, item: Item, more: Mapping[str, Any] | None = None)
         numbers = array if style.decimals is None else _rounded(style, style.decimals, name, array)
         fields[column] = {**fields.get(column, {}), member: numbers} if member else numbers
     fields |= more or {}
-    if small:
-        yield _dumps(fields)
-    else:
-        yield from _members(fields)
+    return (_dumps(fields),) if small else _members(fields)
 
 
 def _rounded(style: AnswerStyle, decimals: int, name: str, array: NDArray[Any]) -> Any:
@@ -133,7 +130,7 @@ def _rounded(style: AnswerStyle, decimals: int, name: str, array: NDArray[Any]) 
     return _Numbers(array, decimals, style.unit and name in MAPS)
 
 
-def _listed(values: Iterable[Iterator[Piece]]) -> Iterator[Piece]:
+def _listed(values: Iterable[Iterable[Piece]]) -> Iterator[Piece]:
     between = b"["
     for value in values:
         yield between

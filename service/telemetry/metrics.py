@@ -200,7 +200,9 @@ class Metrics:
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
-        self._record((self.requests.labels(route, str(status)), 1), (self.request_duration.labels(route), seconds))
+        self._record(
+            (self.requests.labels(route, str(status)), 1), (self.request_duration.labels(route), seconds)
+        )
 
     def reject(self, kind: str) -> None:
         """Count a problem if it means that a request was refused or timed out."""

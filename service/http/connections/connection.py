@@ -119,11 +119,13 @@ class Protocol(Parsing):
             self._used = True
             self._arriving = self._discards = False
             self._unwanted_bytes = 0
-            self._end_head_timer()
+            if self._head_timer is not None:
+                self._end_head_timer()
         super().on_message_begin()
 
     def _head_complete(self, scope: dict[str, Any]) -> None:
-        self._end_head_timer()
+        if self._head_timer is not None:
+            self._end_head_timer()
         state, context, known, returned = self._state, None, True, False
         verdict: Refused | bool = False
         if self._source != self._client:
@@ -204,7 +206,7 @@ class Protocol(Parsing):
 
     def on_body(self, body: bytes) -> None:
         """Add a part of a body; after the response it is discarded, and too much closes the connection."""
-        self._head.body()
+        self._head.reported = True
         if not self.cycle.response_complete and not self._state.memory.arrived(
             self.cycle.context.permit, len(body)
         ):
@@ -228,7 +230,7 @@ class Protocol(Parsing):
             self._keep_alive()
             if self._leaves_to is not None:
                 self.leave(self._leaves_to)
-        if not self.pipeline:
+        if self.flow.read_paused and not self.pipeline:
             # A large body has paused reading; resume it, also to notice that the client disconnects.
             self.flow.resume_reading()
 
@@ -332,9 +334,9 @@ class Protocol(Parsing):
         return bool(served.expected_content_length == 0)
 
     def _end_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        assert self._head_timer is not None  # noqa: S101 - the callers have checked
+        self._head_timer.cancel()
+        self._head_timer = None
 
     def _keep_alive(self) -> None:
         """Begin to wait for the next request. The timer is left to run, and finds out what has happened."""

@@ -17,23 +17,20 @@ class HeadMeter:
     def __init__(self) -> None:
         self.open = False
         """Whether a head is incomplete."""
+        self.reported = False
+        """Whether the parser has reported something of the last piece that it received."""
         self._bytes = 0
         self._headers = 0
-        self._reported = False
         self._unreported_bytes = 0
 
     def begin(self) -> None:
-        """Start measuring another request."""
-        self.open = self._reported = True
+        """Start measuring another request; once its head is complete, its trailers still count."""
+        self.open = self.reported = True
         self._bytes = self._headers = 0
-
-    def end(self) -> None:
-        """Mark the head as complete; trailers after a chunked body still count."""
-        self.open = False
 
     def target(self, size: int) -> None:
         """Count a part of the request line; raises ValueError at the limit."""
-        self._reported = True
+        self.reported = True
         self._bytes += size
         if self._bytes > MAX_HEAD_BYTES:
             raise ValueError("the request line is too long")
@@ -41,25 +38,17 @@ class HeadMeter:
     def header(self, name: bytes, value: bytes) -> None:
         """Count a header, or a trailer; raises ValueError at the limit."""
         self._headers += 1
-        self._reported = True
+        self.reported = True
         self._bytes += len(name) + len(value) + _HEADER_OVERHEAD
         if self._bytes > MAX_HEAD_BYTES or self._headers > MAX_HEADERS:
             raise ValueError("the head is too large")  # the parser turns it into an HttpParserError
-
-    def body(self) -> None:
-        """Note that the parser has reported a part of a body."""
-        self._reported = True
-
-    def feed(self) -> None:
-        """Note that the parser is about to receive a piece."""
-        self._reported = False
 
     def endless(self, size: int) -> bool:
         """Whether the parser has consumed too much without reporting; the last piece had `size` bytes.
 
         It reports headers and chunk extensions only when complete: one that never ends would grow in memory.
         """
-        self._unreported_bytes = 0 if self._reported else self._unreported_bytes + size
+        self._unreported_bytes = 0 if self.reported else self._unreported_bytes + size
         return self._unreported_bytes > 2 * MAX_HEAD_BYTES
 
     def problem(self) -> Problem:

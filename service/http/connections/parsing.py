@@ -88,48 +88,46 @@ class Parsing(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read what the client sent, as soon as it has a turn."""
-        turns = self._turns
+        turns, probes = self._turns, data.startswith(_PROBES) and self.idle
+        self._unparsed += data
         if self._waits_since is not None:
-            self._hold(data)
+            self._hold(len(data))
             if turns.held_bytes > _HELD_BY_ALL:
                 self._read()
-        elif self.idle and data.startswith(_PROBES):
+        elif probes:
             self._probes = True
-            self._hold(data)
+            self._hold(len(data))
             turns.probe(self._source, self._read)
         elif turns.held_bytes + len(data) > _HELD_BY_ALL or self.pipeline:
-            self._unparsed += data
             self._parse()
+        elif turns.read(self._source, self._read):
+            return
         else:
-            self._hold(data)
-            turns.read(self._source, self._read)
-            if self._waits_since is None:
-                return  # it was read
+            self._hold(len(data))
         self._note_unanswered()
 
     @abstractmethod
     def _note_unanswered(self) -> None:
         """Note whether a request waits for its response."""
 
-    def _hold(self, data: bytes) -> None:
-        """Hold bytes until the connection has a turn."""
+    def _hold(self, size: int) -> None:
+        """Hold that many bytes more until the connection has a turn."""
         if self._waits_since is None:
             self._waits_since = time.monotonic()
-        self._unparsed += data
-        self._held += len(data)
-        self._turns.held_bytes += len(data)
+        self._held += size
+        self._turns.held_bytes += size
         self._reading.behind = True
         if len(self._unparsed) > _HELD_BYTES:
             self.flow.pause_reading()
 
     def _read(self) -> None:
-        """Parse what is held: the connection has a turn."""
+        """Parse what has arrived: the connection has a turn."""
         if self._waits_since is not None:
             self._waited_s += time.monotonic() - self._waits_since
-        self._waits_since = None
-        self._turns.held_bytes -= self._held
-        self._held = 0
-        self._reading.behind = False
+            self._waits_since = None
+            self._turns.held_bytes -= self._held
+            self._held = 0
+            self._reading.behind = False
         if not self.transport.is_closing():
             self._parse()
             self._note_unanswered()
@@ -138,7 +136,7 @@ class Parsing(HttpToolsProtocol):
         until = time.perf_counter() + TURN_S
         while self._unparsed and not self.pipeline:
             piece, self._unparsed = self._unparsed[:_PIECE_BYTES], self._unparsed[_PIECE_BYTES:]
-            self._head.feed()
+            self._head.reported = False
             try:
                 self.parser.feed_data(piece)
             except httptools.HttpParserUpgrade as upgrade:
@@ -160,8 +158,7 @@ class Parsing(HttpToolsProtocol):
 
     def _wait_again(self) -> None:
         """Leave the bytes that are left to another turn: a one-byte chunk takes two microseconds."""
-        left, self._unparsed = self._unparsed, b""
-        self._hold(left)
+        self._hold(len(self._unparsed))
         self._turns.read(self._source, self._read, later=True)
 
     def _resume_unless_full(self) -> None:
@@ -173,7 +170,7 @@ class Parsing(HttpToolsProtocol):
         full = cycle is not None and not cycle.response_complete and len(cycle.body) > HIGH_WATER_LIMIT
         if self._unparsed or self.pipeline or full:
             self.flow.pause_reading()
-        else:
+        elif self.flow.read_paused:
             self.flow.resume_reading()
 
     def on_message_begin(self) -> None:
@@ -204,7 +201,7 @@ class Parsing(HttpToolsProtocol):
         """Check the head, and begin the request if it is acceptable."""
         if self._repeating_head:
             return
-        self._head.end()
+        self._head.open = False
         version = self.parser.get_http_version()
         try:
             check_head(version, self.headers)
