@@ -4,11 +4,12 @@ Steps that read every token run on the device that holds the states; numpy does 
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate
 
 import numpy as np
 
-from model.arrays import Array, IntArray, Operations, Reduction
+from model.arrays import NUMPY, Array, IntArray, Operations, Reduction
 from model.contract import FloatArray, PoolingMode, SentenceWant
 
 
@@ -76,6 +77,12 @@ class Bags:
 
     def _reduce(self, hidden: Array, how: Reduction, weights: FloatArray | None = None) -> FloatArray:
         return self._ops.numpy(self._ops.reduce_rows(hidden, self._rows, self._starts, how, weights))
+
+
+@cache
+def bag_alone(length: int, skip: int) -> Bags:
+    """The tokens of a short sequence that runs alone, for numpy: described once for each length."""
+    return Bags([0], [length], skip, NUMPY)
 
 
 def _column(numbers: Sequence[int]) -> FloatArray:

@@ -24,12 +24,17 @@ def sentences(
             members[want].append(i)
     vectors: dict[int, FloatArray] = {}
     for want, which in members.items():
-        pooled = pool_members(want, which)
-        for layer in dense:
-            pooled = layer(pooled)
-        finished = finish(pooled, want.dimensions, normalize=want.normalize)
-        vectors.update(zip(which, finished, strict=True))
+        vectors.update(zip(which, of_pooled(pool_members(want, which), want, dense), strict=True))
     return vectors
+
+
+def of_pooled(
+    pooled: FloatArray, want: SentenceWant, dense: Sequence[Callable[[FloatArray], FloatArray]]
+) -> FloatArray:
+    """Make vectors (B, E) of what was pooled with the same want, (B, C′)."""
+    for layer in dense:
+        pooled = layer(pooled)
+    return finish(pooled, want.dimensions, normalize=want.normalize)
 
 
 def finish(vectors: FloatArray, dimensions: int | None, *, normalize: bool) -> FloatArray:

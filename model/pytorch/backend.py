@@ -27,10 +27,10 @@ from model.encoder.encoder import Encoder
 from model.encoder.linear import read_matrices, suitable_rows
 from model.encoder.packing import Packing
 from model.errors import OutOfMemory, Unsupported
-from model.heads.pooling import Bags
+from model.heads.pooling import Bags, bag_alone
 from model.heads.running import Heads, head_outputs
 from model.heads.sparse import Splade
-from model.heads.vectors import sentences
+from model.heads.vectors import of_pooled, sentences
 from model.lanes import choose_lanes, count_cores
 from model.progress import Progress
 from model.pytorch.kernels.library import end_threads
@@ -180,12 +180,14 @@ class TorchBackend:
     def _run_short(self, batch: Batch, progress: Progress) -> FloatArray | None:
         """Run a short sequence of which only a vector from the last layer is wanted; None if it is not."""
         last, (want,), ids = self.info.layers, batch.wants, batch.input_ids
-        if self.short_passes is None or want != Want(want.sentence) or want.states(last) != {last}:
+        sentence = want.sentence
+        if self.short_passes is None or sentence is None or want != Want(sentence):
             return None
-        if batch.unattended or not self.short_passes.takes(ids):
+        if {*sentence.layers} != {last} or batch.unattended or not self.short_passes.takes(ids):
             return None
-        states = {last: self.short_passes.run(ids, batch.segment_ids, progress)}
-        return self._pool(states, Packing.of([len(ids)]), [want.sentence])[0]
+        state = self.short_passes.run(ids, batch.segment_ids, progress).numpy()
+        pooled = bag_alone(len(ids), sentence.skip).pool(lambda _: state, sentence)
+        return of_pooled(pooled, sentence, self.dense)[0]
 
     def _run_in_two_passes(self, batch: Batch, progress: Progress) -> list[Output]:
         """Run a batch, and what is observed of it in a precise pass: see `Precision.rounds_weights`."""

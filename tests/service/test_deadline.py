@@ -49,9 +49,13 @@ def test_work_that_never_waits_is_done_even_if_it_is_late() -> None:
 
 def test_only_work_that_waits_has_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     """To set one and to cancel it takes as long as to read a short request."""
-    timers = []
-    own = asyncio.timeout_at
-    monkeypatch.setattr(asyncio, "timeout_at", lambda when: timers.append(when) or own(when))
+    timers, own = list[float | None](), asyncio.timeout_at
+
+    def timeout_at(when: float | None) -> asyncio.Timeout:
+        timers.append(when)
+        return own(when)
+
+    monkeypatch.setattr(asyncio, "timeout_at", timeout_at)
     run(at_once)
     assert timers == []
     run(several_waits)
