@@ -27,7 +27,6 @@ from service.refusals import overloaded
 from service.replies.answer_size import bound, waiting_bytes
 from service.replies.style import AnswerStyle, Frame
 from service.settings import Settings
-from service.system.deadline import within
 from service.system.off_loop import off_loop
 from service.tasks.errors import OptionError
 from service.tasks.precision import Precision
@@ -99,7 +98,8 @@ class Exchange:
     async def in_time(self, work: Awaitable[T]) -> T:
         """Await the work, but cancel it when the request times out (504)."""
         try:
-            return await within(self.until, work)
+            async with asyncio.timeout_at(self.until):
+                return await work
         except TimeoutError:
             raise Problem(
                 "deadline-exceeded",

@@ -119,13 +119,11 @@ class Protocol(Parsing):
             self._used = True
             self._arriving = self._discards = False
             self._unwanted_bytes = 0
-            if self._head_timer is not None:
-                self._end_head_timer()
+            self._end_head_timer()
         super().on_message_begin()
 
     def _head_complete(self, scope: dict[str, Any]) -> None:
-        if self._head_timer is not None:
-            self._end_head_timer()
+        self._end_head_timer()
         state, context, known, returned = self._state, None, True, False
         verdict: Refused | bool = False
         if self._source != self._client:
@@ -334,9 +332,9 @@ class Protocol(Parsing):
         return bool(served.expected_content_length == 0)
 
     def _end_head_timer(self) -> None:
-        assert self._head_timer is not None  # noqa: S101 - the callers have checked
-        self._head_timer.cancel()
-        self._head_timer = None
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _keep_alive(self) -> None:
         """Begin to wait for the next request. The timer is left to run, and finds out what has happened."""

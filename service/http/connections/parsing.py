@@ -59,7 +59,6 @@ class Parsing(HttpToolsProtocol):
         self._turns = state.turns
         self._source = ""
         """Who is charged for reading."""
-        """Whose turn it is when the next bytes are read: the client of the last request."""
         self._reading: Reading
         self._head = HeadMeter()
         self._message_open = False
