@@ -272,7 +272,9 @@ class Engine:
             outputs = self._inline.run(encodings, wants)
             if outputs is not None:
                 permit.queued = True
-                return Result(outputs, *self._record_stages(0.0, time.perf_counter() - start))
+                compute_s = time.perf_counter() - start
+                self._metrics.stages(self.name, queue=0.0, compute=compute_s)
+                return Result(outputs, 0.0, compute_s)
         job = self._enqueue(encodings, wants, permit)
         try:
             await job.done
@@ -367,9 +369,8 @@ class Engine:
 
     def _count_stages(self, job: Job) -> tuple[float, float]:
         """Record how long a finished job waited and ran; returns both in seconds."""
-        return self._record_stages(job.waited_s, (job.finished or job.enqueued) - job.enqueued - job.waited_s)
-
-    def _record_stages(self, queue_s: float, compute_s: float) -> tuple[float, float]:
+        queue_s = job.waited_s
+        compute_s = (job.finished or job.enqueued) - job.enqueued - queue_s
         self._metrics.stages(self.name, queue=queue_s, compute=compute_s)
         return queue_s, compute_s
 

@@ -40,11 +40,14 @@ class InlinePasses:
         That is so if they would take long, if something else of this process runs or waits, or if one of them
         fails: the runner finds out which one, and counts the failure.
         """
+        if not (self.backend.prepares_short and all(map(_is_plain, wants))):
+            return None
         lengths = [len(encoding.token_ids) for encoding in encodings]
         tokens = max(1, sum(lengths))
         # All cores help, unless other processes use theirs.
         lanes = 1 if self.scheduler.siblings_idle else self.scheduler.shares
-        if not (self._is_brief(tokens * lanes) and all(map(_is_plain, wants))):
+        # So few tokens, on all cores, that others may wait for them.
+        if tokens * lanes > min(_BRIEF_S * self.throughput.tokens_per_s, self.throughput.budget):
             return None
         turn = self.scheduler.try_turn(self.name, tokens, self.backend.end_helpers)
         if turn is None:
@@ -63,11 +66,6 @@ class InlinePasses:
         padding = self.backend.cost(lengths) - tokens
         self.metrics.batch(self.name, inputs=len(outputs), tokens=tokens, padding=padding)
         return outputs
-
-    def _is_brief(self, tokens: int) -> bool:
-        """Whether this number of tokens, on all cores, takes so little time that others may wait for them."""
-        most = min(_BRIEF_S * self.throughput.tokens_per_s, self.throughput.budget)
-        return self.backend.prepares_short and tokens <= most
 
 
 def _is_plain(want: Want) -> bool:
