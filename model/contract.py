@@ -59,7 +59,7 @@ Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 SIMILARITIES: tuple[Similarity, ...] = get_args(Similarity)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Encoding:
     """One tokenized input, in columns of equal length N.
 
@@ -230,7 +230,7 @@ class Top:
     residual: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Output:
     """The results of one sequence, as C-contiguous arrays, float32 unless stated otherwise.
 
@@ -252,7 +252,7 @@ class Output:
     thumbnails: NDArray[Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Batch:
     """Sequences end to end, without padding.
 
@@ -271,13 +271,12 @@ class Batch:
     def pack(cls, encodings: Sequence[Encoding], wants: Sequence[Want]) -> "Batch":
         """Concatenate encodings in order; `wants` has one entry for each."""
         lengths = [len(encoding.token_ids) for encoding in encodings]
-        unattended = [encoding.unattended for encoding in encodings]
         return cls(
             input_ids=np.array([*chain.from_iterable([e.token_ids for e in encodings])], dtype=np.int64),
             segment_ids=np.array([*chain.from_iterable([e.segment_ids for e in encodings])], dtype=np.int64),
             cu_seqlens=np.array([0, *accumulate(lengths)], dtype=np.int64),
             wants=tuple(wants),
-            unattended=tuple(unattended) if any(unattended) else (),
+            unattended=tuple(e.unattended for e in encodings) if any(e.unattended for e in encodings) else (),
         )
 
     def __len__(self) -> int:

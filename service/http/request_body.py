@@ -62,7 +62,7 @@ def _rules(schema: type[BaseModel]) -> _Rules:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ParsedRequest(Generic[RequestT]):
     """A valid request body, and how to encode the response."""
 

@@ -16,7 +16,7 @@ What stands after them may be made once they are written.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AnswerStyle:
     """How a response is written.
 

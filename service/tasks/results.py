@@ -26,7 +26,7 @@ _NESTED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Item:
     """The result for one input.
 
@@ -39,7 +39,7 @@ class Item:
     arrays: Mapping[str, NDArray[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Expected:
     """The maximum size of one item, known before anything is computed.
 

@@ -11,7 +11,7 @@ from service.tasks.precision import Precision, quantize
 from service.tasks.results import SUMMARY, VECTORS, Expected, Item
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class View:
     """What must be computed for one input, and the columns of its response item."""
 

@@ -254,9 +254,9 @@ class Metrics:
 
     def answered(self, route: str, model: str, *, inputs: int, truncated: int) -> None:
         """Count the inputs of a complete response."""
-        self._record(
-            (self.inputs.labels(route, model), inputs), (self.truncated_inputs.labels(model), truncated)
-        )
+        self.inputs.labels(route, model).inc(inputs)
+        if truncated:
+            self.truncated_inputs.labels(model).inc(truncated)
 
     def inputs_of(self, model: str) -> tuple[int, int]:
         """Return the inputs of a model that this process answered, and how many of them were truncated."""
