@@ -10,8 +10,9 @@ from model.tokenization.tokenizer import Text
 from service.tasks.chunks import Chunking, ChunkPlan
 from service.tasks.errors import Names, OptionError
 from service.tasks.precision import BITS, STEPS, Precision
-from service.tasks.results import COLUMNS, Column, Expected, columns
+from service.tasks.results import COLUMNS, Column, Expected, columns, covered
 from service.tasks.view import View
+from service.tasks.windows import WindowedChunks, Windows
 
 EncodeOutput = Literal["sentence", "tokens", "sparse"]
 
@@ -70,19 +71,35 @@ class EncodePlan:
     precision: Precision = "float32"
     chunks: ChunkPlan | None = None
     columns: Sequence[Column] = COLUMNS
+    of_whole: bool = False
+    """Whether there is a vector of each whole text, for which the model reads no more than its limit."""
 
-    def view(self, index: int, encoding: Encoding, text: Text) -> View:
-        """Plan one sequence; raises the 422 for a chunk that it does not have."""
+    def view(self, index: int, encoding: Encoding, text: Text, windows: Windows | None = None) -> View:
+        """Plan one sequence, or the `windows` of a long one; raises the 422 for a chunk that it lacks."""
         item_columns, want, count = columns(index, encoding, self.columns), self.want(encoding), 0
         shapes = self.shapes(encoding)
+        windowed, held = None, 0
         if self.chunks is not None and isinstance(text, str):
             parts = self.chunks.split(encoding, text)
-            want = replace(want, heads=(self.chunks.want(parts),))
             item_columns["chunks"] = {"offsets": parts.offsets, "token_spans": parts.tokens}
             count = len(parts.tokens)
             shapes["chunks"] = (count, self.chunks.size)
-        expected = Expected(shapes, encoding, 4 * count, columns=self.columns)
-        return View(want, item_columns, expected, precision=self.precision)
+            if windows is None:
+                want = replace(want, heads=(self.chunks.want(parts),))
+            else:
+                windowed = WindowedChunks(windows, parts.tokens, self.chunks.want(parts))
+                held = self._held(windowed)
+                item_columns["chunks"]["windows"] = windows.spans
+                count += len(windows.starts)
+                if self.of_whole:
+                    item_columns |= {"truncated": True, "covered": covered(windows.truncated)}
+        expected = Expected(shapes, encoding, 4 * count, held_bytes=held, columns=self.columns)
+        return View(want, item_columns, expected, precision=self.precision, windowed=windowed)
+
+    def _held(self, windowed: WindowedChunks) -> int:
+        """Count the bytes of what the windows of a text return, of which its item is made."""
+        tokens = windowed.windows.tokens * len(self.token_layers)
+        return 4 * self.hidden_size * (windowed.rows + tokens)
 
     def most_chunks(
         self, texts: Sequence[Text], encodings: Sequence[Encoding]
@@ -167,6 +184,7 @@ def _plan(options: EmbedOptions, info: ModelInfo, task: str | None) -> EncodePla
         options.precision,
         chunks,
         options.columns,
+        not {"sentence", "sparse"}.isdisjoint(options.outputs),
     )
 
 
