@@ -104,7 +104,6 @@ async def contextualized(exchange: Exchange, body: ContextualizedRequest) -> Res
         "inputs.{}".format,
         "inputs.{}.{}".format,
         "The parts of {}",
-        "",
         windowed=True,
         overlap=body.overlap,
     )

@@ -84,7 +84,6 @@ async def _embed_parts(
         lambda _: "input",
         lambda _, part: body.input.place("input", part),
         "With late_chunking the items of {}",
-        'leave out "truncate": false to have them read in windows',
         body.windowed,
         body.overlap,
     )

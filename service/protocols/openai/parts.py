@@ -33,8 +33,6 @@ class Documents:
     """Names a part of a document."""
     called: str
     """What the parts of a document, whose place is put in, are called at the beginning of a sentence."""
-    way_out: str
-    """What to do about parts that are too long together, if they are refused."""
     windowed: bool
     """Whether parts that are too long together are read in windows."""
     overlap: int | None
@@ -59,7 +57,7 @@ async def embed_parts(
             wholes, truncation, prompt, documents.overlap, documents.place
         )
     else:
-        encodings = await _tokenize(exchange, wholes, documents, truncation, prompt)
+        encodings = await _tokenize(exchange, wholes, truncation, prompt, documents.place)
 
     def view(index: int, encoding: Encoding) -> View:
         parts = documents.parts[index]
@@ -83,15 +81,16 @@ def _plan(exchange: Exchange, parts: Sequence[str], options: EmbedOptions, task:
 
 
 async def _tokenize(
-    exchange: Exchange, wholes: Sequence[str], documents: Documents, truncation: Truncation, prompt: str
+    exchange: Exchange,
+    wholes: Sequence[str],
+    truncation: Truncation,
+    prompt: str,
+    place: Callable[[int], str],
 ) -> list[Encoding]:
     try:
-        return await exchange.tokenize(wholes, truncation, prompt, documents.place)
+        return await exchange.tokenize(wholes, truncation, prompt, place)
     except InputTooLong as error:
-        index = [*map(documents.place, range(len(wholes)))].index(error.field)
-        if len(documents.parts[index]) == 1:
-            raise
-        error.way_out = documents.way_out
+        error.way_out = f"{exchange.cutting} to have it read in windows"
         raise
 
 
