@@ -31,7 +31,7 @@ from service.tasks.errors import OptionError
 from service.tasks.precision import Precision
 from service.tasks.results import Expected, Item
 from service.tasks.view import Sequences, View
-from service.tasks.windows import WINDOW_BYTES, Windows, windows_over
+from service.tasks.windows import WINDOW_BYTES, LongWindows, windows_over
 
 T = TypeVar("T")
 
@@ -181,7 +181,7 @@ class Exchange:
         prompt: str,
         overlap: int | None,
         place: Callable[[int], str] = "inputs.{}".format,
-    ) -> tuple[list[Encoding], list[Windows | None]]:
+    ) -> tuple[list[Encoding], list[LongWindows | None]]:
         """Tokenize texts as `tokenize` does, but as a whole; returns the windows over those that are long.
 
         Each window repeats `overlap` tokens of the one before. Raises the errors of `windows_over`.

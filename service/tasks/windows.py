@@ -29,7 +29,7 @@ _PART = 4
 
 
 @dataclass(frozen=True)
-class Windows:
+class LongWindows:
     """The windows over one text, whose tokens are those of `encoding`.
 
     Each has its first `lead` tokens and its last `tail`, which are special or of the prompt, and between them
@@ -139,7 +139,7 @@ class WindowedChunks:
     A chunk that lies in no window as a whole is the mean of its tokens, each from its own such window.
     """
 
-    def __init__(self, windows: Windows, spans: Sequence[Span], want: ChunksWant) -> None:
+    def __init__(self, windows: LongWindows, spans: Sequence[Span], want: ChunksWant) -> None:
         """Choose windows for chunks with these `spans`, of which `want` says what follows the mean."""
         self.windows = windows
         self._want = want
@@ -223,11 +223,10 @@ class WindowedChunks:
 
     def _tokens(self, outputs: Sequence[Output]) -> Iterator[FloatArray]:
         """Yield the vectors of all tokens (layers, …, C), each from the window with most of its context."""
-        last = len(outputs) - 1
-        for window, (output, part) in enumerate(zip(outputs, pairwise(self.windows.cuts), strict=True)):
-            assert output.tokens is not None
+        states, last = [output.tokens for output in outputs if output.tokens is not None], len(outputs) - 1
+        for window, (state, part) in enumerate(zip(states, pairwise(self.windows.cuts), strict=True)):
             first, after = self.windows.within(window, part)
-            yield output.tokens[:, 0 if window == 0 else first : None if window == last else after]
+            yield state[:, 0 if window == 0 else first : None if window == last else after]
 
 
 def windows_over(
@@ -238,14 +237,14 @@ def windows_over(
     place: Callable[[int], str] = "inputs.{}".format,
     *,
     left: bool = False,
-) -> list[Windows | None]:
+) -> list[LongWindows | None]:
     """Return the windows over each text that is longer than the model reads, at most `most` of all texts.
 
     Each but the first repeats at least `overlap` tokens of the one before, a quarter of its room by default.
     Raises OptionError if there are too many, for an overlap that no window has, and for a prompt that leaves
     no room. `place` is the option of a text, by its index.
     """
-    found: list[Windows | None] = []
+    found: list[LongWindows | None] = []
     count = 0
     for index, encoding in enumerate(encodings):
         windows = None
@@ -260,7 +259,7 @@ def windows_over(
 
 def _windows(
     encoding: Encoding, max_length: int, overlap: int | None, option: str, most: int, *, left: bool
-) -> Windows:
+) -> LongWindows:
     special, size = encoding.special, len(encoding)
     lead = max(encoding.prompt_length, next((i for i in range(size) if not special[i]), size))
     tail = next((i for i in range(size) if not special[size - 1 - i]), size)
@@ -274,7 +273,7 @@ def _windows(
     if encoding.truncated or count > most:  # the rest of its tokens was only counted
         raise _too_many(option, count, most)
     starts = [lead + min(i * (room - repeated), tokens - room) for i in range(count)]
-    return Windows(encoding, lead, tail, room, starts, left)
+    return LongWindows(encoding, lead, tail, room, starts, left)
 
 
 def _no_room(option: str, around: int, limit: int) -> OptionError:

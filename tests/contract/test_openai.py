@@ -138,8 +138,8 @@ def test_parts_of_a_text_run_as_one(tei: Service) -> None:
     assert answer["usage"]["total_tokens"] == native["usage"]["input_tokens"]
     (alone,) = vectors(tei, input=parts[1:2], late_chunking=True)
     assert distance(alone, expected[1]) > 1e-3
-    whole = {"input": [LONG, "a"], "late_chunking": True, "truncate": False}
-    assert_error(post(tei, whole, PATH), 400, "input", "tokens long")
+    refused = post(tei, {"input": [LONG, "a"], "late_chunking": True, "truncate": False}, PATH)
+    assert_error(refused, 400, "input", "tokens long")
     assert_error(post(tei, {"input": [[101, 102]], "late_chunking": True}, PATH), 400, "late_chunking", "ids")
 
 

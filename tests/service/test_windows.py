@@ -8,13 +8,13 @@ import pytest
 
 from model.contract import ChunksWant, FloatArray, Output, SentenceWant, Want
 from service.tasks.errors import OptionError
-from service.tasks.windows import WindowedChunks, Windows, windows_over
+from service.tasks.windows import LongWindows, WindowedChunks, windows_over
 from tests.references.comparing import distance
 from tests.references.windows import choice, windows_of
 from tests.service.test_chunks import encoding
 
 
-def windows(tokens: int, room: int, overlap: int, prompt: int = 0) -> Windows:
+def windows(tokens: int, room: int, overlap: int, prompt: int = 0) -> LongWindows:
     """Windows over a text of so many tokens, for a model that reads `room` of them at once."""
     encoded = encoding(*((2 * i, 2 * i + 1) for i in range(tokens)), prompt=prompt)
     (found,) = windows_over([encoded], room + 2 + prompt, overlap, 1000)

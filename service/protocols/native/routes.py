@@ -32,7 +32,7 @@ from service.tasks.heads import SparsePlan, plan_sparse, plan_token_vectors
 from service.tasks.precision import Precision
 from service.tasks.prompts import choose_prompt, choose_task
 from service.tasks.view import View
-from service.tasks.windows import Windows
+from service.tasks.windows import LongWindows
 
 
 async def encode(request: Request) -> Response:
@@ -71,7 +71,7 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     precision: Precision = "float32"
     view: Callable[[int, Encoding], View]
     holding, way_out = None, "send fewer or shorter inputs"
-    windows = list[Windows | None]()
+    windows = list[LongWindows | None]()
     if body.role is not None:  # a query or document, for late interaction
         view = plan_token_vectors(engine, engines, task, body.columns).view
     else:
@@ -79,7 +79,7 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
         plan = plan_encode(body.embeddings, engine.info, task)
         view, precision = partial(_view, plan, sparse, body.inputs, windows), plan.precision
         if plan.chunks is not None:
-            holding = Holding(partial(plan.most_chunks, body.inputs), held_by_chunks)
+            holding = Holding(partial(plan.most_chunks, body.inputs, windows), held_by_chunks)
         ways = ["send fewer inputs", "choose fewer `layers` or `pooling_layers`"]
         ways += ["choose fewer `chunks`"] if plan.chunks is not None else []
         ways += ["set `top_k`"] if sparse is not None else []
@@ -98,7 +98,7 @@ def _view(
     plan: EncodePlan,
     sparse: SparsePlan | None,
     texts: Sequence[Text],
-    windows: Sequence[Windows | None],
+    windows: Sequence[LongWindows | None],
     index: int,
     encoding: Encoding,
 ) -> View:

@@ -16,7 +16,7 @@ from service.tasks.chunks import NoTokens
 from service.tasks.embed import EmbedOptions, EncodePlan, plan_encode
 from service.tasks.results import Expected
 from service.tasks.view import View
-from service.tasks.windows import Windows
+from service.tasks.windows import LongWindows
 
 ITEM_BYTES = 64
 """Of an item in JSON, with its punctuation: the names of its fields, and its index."""
@@ -51,7 +51,7 @@ async def embed_parts(
     """Answer with the vectors of each document's parts."""
     wholes = [*map("".join, documents.parts)]
     _plan(exchange, documents.parts[0], options, task)
-    windows: Sequence[Windows | None] = [None] * len(wholes)
+    windows: Sequence[LongWindows | None] = [None] * len(wholes)
     if documents.windowed:
         encodings, windows = await exchange.tokenize_whole(
             wholes, truncation, prompt, documents.overlap, documents.place
