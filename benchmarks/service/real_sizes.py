@@ -11,8 +11,9 @@ The service runs with the settings in the environment (`HEADLIGHT_…`), in floa
 Its peers run in processes of their own, in float32, with texts sorted by length and 32 to a batch, the mixed
 load in one call (`peers/sorted_batches.py`): `transformers` with `sdpa` attention, and ONNX Runtime on a
 plain export. All take turns, round by round, in reversed order every other round; a process without the turn
-is paused. Vectors are compared first, and the first round of each load is not counted. The table has the
-least and the median of the seconds, and ratios within a round, with the quartiles in brackets.
+is paused. A turn begins with a short text that is not counted, and repeats a load for half a second, of which
+the median counts. Vectors are compared first. The table has the least and the median of the seconds over the
+rounds, and ratios within a round, with the quartiles in brackets.
 
     python -m benchmarks.service.real_sizes [--models bert-base] [--lengths 128,512] [--peers transformers]
 """
@@ -21,6 +22,7 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -48,6 +50,8 @@ OF_LONE, OF_MIXED = {"bert": 1.15, "modernbert": 2.0}, 2.0
 _CONNECTIONS, _LONGEST_MIXED = 16, 512
 _START_S, _ANSWER_S = 300.0, 300.0
 _SAME = 0.9999
+_TURN_S, _WAKING = 0.5, 40
+"""A turn repeats a short load for so long, after a text of so many characters that is not counted."""
 Timed = Callable[[Sequence[str]], tuple[float, list[float]]]
 """Runs texts; returns the seconds, and the vector of the first text."""
 
@@ -157,15 +161,17 @@ def in_process(peer: Process, texts: Sequence[str]) -> tuple[float, list[float]]
 def take_turns(
     started: Mapping[str, tuple[Process, Timed]], texts: Sequence[str], rounds: int
 ) -> dict[str, list[float]]:
-    """Run a load once in each round after a warm-up, in reversed order every other round: seconds."""
+    """Let all run a load in each round, in reversed order every other round: the median seconds of a turn."""
     seconds: dict[str, list[float]] = {name: [] for name in started}
-    for number in range(rounds + 1):
+    for number in range(rounds):
         for name, (process, run) in [*started.items()][:: -1 if number % 2 else 1]:
             process.go_on()
-            taken, _ = run(texts)
+            run([texts[0][:_WAKING]])
+            turn = [run(texts)[0]]
+            while sum(turn) < _TURN_S:
+                turn.append(run(texts)[0])
             process.pause()
-            if number:
-                seconds[name].append(taken)
+            seconds[name].append(statistics.median(turn))
     return seconds
 
 

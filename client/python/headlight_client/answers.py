@@ -189,7 +189,7 @@ class Chunks:
     token_spans: IntArray
     """(chunks, 2): the tokens [first, after) of each chunk."""
     windows: IntArray | None
-    """(windows, 2): the tokens [first, after) that were read together, of a text longer than the model reads."""
+    """(windows, 2): the tokens [first, after) read together, of a text longer than the model reads."""
 
 
 @dataclass(frozen=True, eq=False)
