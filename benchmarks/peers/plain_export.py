@@ -27,7 +27,7 @@ def export_plain(place: Path, folder: Path | None = None) -> Path:
         _LastHiddenState(model).eval(),
         tuple(example.values()),
         dynamo=True,
-        opset_version=23,
+        opset_version=23 if folder is None else 20,  # 23 has rotary positions, which runtimes lack
         dynamic_shapes=(axes,) * len(names),
         input_names=names,
         output_names=[graph.LAST_HIDDEN_STATE[0]],
