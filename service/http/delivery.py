@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from itertools import islice, starmap
+from itertools import chain, islice, starmap
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -50,17 +50,21 @@ class Work:
     covered: bytes = b""
 
     @classmethod
-    def of(cls, encodings: Sequence[Encoding]) -> "Work":
-        """Count inputs that all run."""
+    def of(cls, encodings: Sequence[Encoding], query: Encoding | None = None) -> "Work":
+        """Count inputs that all run; a `query` that runs beside them is no input."""
         truncated = sum([encoding.truncated for encoding in encodings])
         tokens = sum([len(encoding.token_ids) for encoding in encodings])
-        return cls(len(encodings), truncated, tokens, _covered(encodings) if truncated else b"")
+        said = query is not None and query.truncated
+        return cls(
+            len(encodings), truncated, tokens, _covered(encodings, query) if truncated or said else b""
+        )
 
 
-def _covered(encodings: Sequence[Encoding]) -> bytes:
+def _covered(encodings: Sequence[Encoding], query: Encoding | None) -> bytes:
     """Say which code points of truncated texts were read: `3=0-1024`, and of a pair `3=0-20/0-900`."""
-    cut = islice(((i, covered(one)) for i, one in enumerate(encodings) if one.truncated), _MOST_COVERED)
-    entries = (f"{i}={'/'.join(f'{start}-{end}' for start, end in spans)}" for i, spans in cut if spans)
+    named = chain([] if query is None else [("query", query)], enumerate(encodings))
+    cut = islice(((name, covered(one)) for name, one in named if one.truncated), _MOST_COVERED)
+    entries = (f"{name}={'/'.join(f'{start}-{end}' for start, end in spans)}" for name, spans in cut if spans)
     return ", ".join(entries).encode()
 
 

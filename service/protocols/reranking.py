@@ -177,7 +177,7 @@ async def _apart(
     texts = encodings[1:]
     answer = _Answer(exchange, options, exchange.style(method=method), texts)
     answer.reserve(repeat(Expected()))
-    work = replace(Work.of(texts), tokens=sum(map(len, encodings)))
+    work = replace(Work.of(texts, encodings[0]), tokens=sum(map(len, encodings)))
     delivery = exchange.delivery(answer.style, work, answer.size)
     result = await exchange.run(encodings, wants)
     found = await exchange.off_loop(lambda: compare(result.outputs), products // _PRODUCTS_PER_TOKEN)

@@ -20,7 +20,7 @@ def read_of(reference: Reference, text: str | tuple[str, str], side: str = "righ
     return [[offsets[0][0], offsets[-1][1]] for offsets in found if offsets]
 
 
-def header(spans: list[list[int]], index: int) -> str:
+def header(spans: list[list[int]], index: int | str) -> str:
     """An entry of `X-Covered`."""
     return f"{index}={'/'.join(f'{start}-{end}' for start, end in spans)}"
 
@@ -104,6 +104,17 @@ def test_a_header_says_it_where_the_protocol_has_no_field(
     response = post(service, path, body)
     assert response.headers["X-Truncated-Inputs"] == "1"
     assert response.headers["X-Covered"] == header(read_of(reference, LONG), index)
+
+
+def test_a_query_that_is_cut_is_said(service: Service, reference: Reference) -> None:
+    """It runs apart from the texts, which are counted."""
+    response = post(service, "/rerank", {"query": LONG, "texts": [SHORT, LONG]})
+    read = read_of(reference, LONG)
+    assert response.headers["X-Covered"] == ", ".join((header(read, "query"), header(read, 1)))
+    assert response.headers["X-Truncated-Inputs"] == "1"
+    alone = post(service, "/rerank", {"query": LONG, "texts": [SHORT]})
+    assert alone.headers["X-Covered"] == header(read, "query")
+    assert "X-Truncated-Inputs" not in alone.headers
 
 
 def test_headers_stay_short(service: Service) -> None:
