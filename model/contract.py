@@ -33,18 +33,6 @@ Statistic = Literal[
 ]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 """The statistics that a summary computes for each head, in this order; `docs/api.md` defines them."""
-MEANINGS: dict[Statistic, str] = {
-    "entropy": "In nats.",
-    "confidence": "The largest weight of a row.",
-    "mean_distance": "Weighted distance from query to key, in tokens or words.",
-    "self": "Weight on the token or word itself.",
-    "previous": "Weight on the previous one, 0 for the first.",
-    "next": "Weight on the next one, 0 for the last.",
-    "special": "Weight on special tokens.",
-    "argmax_self": "Share of rows with the largest weight on themselves.",
-    "argmax_previous": "Share of rows with the largest weight on the previous one.",
-    "argmax_next": "Share of rows with the largest weight on the next one.",
-}
 PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last"]
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
@@ -184,12 +172,14 @@ class TokenVectorsWant:
 class ChunksWant:
     """One vector for each span [start, stop) of tokens, pooled with `mean`: `chunks` (spans, E).
 
-    The mean is followed by the model's dense layers and by what `SentenceWant` says of the others.
+    The mean is followed by the model's dense layers and by what `SentenceWant` says of the others; with
+    `means` it is left as it is, (spans, C), for `Backend.finish`.
     """
 
     spans: tuple[tuple[int, int], ...]
     normalize: bool = False
     dimensions: int | None = None
+    means: bool = False
 
 
 HeadWant = LogitsWant | SparseWant | TokenVectorsWant | ChunksWant
@@ -384,6 +374,10 @@ class Backend(Protocol):
 
     def cost(self, lengths: Sequence[int]) -> int:
         """Return the cost, in tokens with padding, of running sequences of these lengths together."""
+        ...
+
+    def finish(self, means: FloatArray, want: ChunksWant) -> FloatArray:
+        """Make the vectors of chunks (spans, E) of the means (spans, C) of their last hidden states."""
         ...
 
     def trim_memory(self) -> None:

@@ -1,4 +1,4 @@
-"""A plain ONNX export of the embedded model, as one would make it without headlight; also in eight bits."""
+"""A plain ONNX export of a model, as one would make it without headlight; also in eight bits."""
 
 import subprocess
 from pathlib import Path
@@ -14,18 +14,21 @@ from model.onnx import names as graph
 from model.onnx.file import GRAPH
 
 
-def export_plain(place: Path) -> Path:
-    """Write a plain export of the embedded model: `transformers`' module through PyTorch's exporter."""
-    model = AutoModel.from_pretrained(resolve(EMBEDDED), attn_implementation="sdpa").eval()
+def export_plain(place: Path, folder: Path | None = None) -> Path:
+    """Write a plain export: `transformers`' module through PyTorch's exporter.
+
+    It is of the embedded model, or of a `folder`, without token types.
+    """
+    model = AutoModel.from_pretrained(folder or resolve(EMBEDDED), attn_implementation="sdpa").eval()
     axes = {0: Dim("batch"), 1: Dim("length")}
-    names = [graph.INPUT_IDS, graph.ATTENTION_MASK, graph.TOKEN_TYPE_IDS]
-    example = {name: torch.full((2, 7), fill) for name, fill in zip(names, (7, 1, 0), strict=True)}
+    names = [graph.INPUT_IDS, graph.ATTENTION_MASK, *([graph.TOKEN_TYPE_IDS] if folder is None else [])]
+    example = {name: torch.full((2, 7), fill) for name, fill in zip(names, (7, 1, 0), strict=False)}
     program = torch.onnx.export(
         _LastHiddenState(model).eval(),
         tuple(example.values()),
         dynamo=True,
-        opset_version=23,
-        dynamic_shapes=(axes, axes, axes),
+        opset_version=23 if folder is None else 20,  # 23 has rotary positions, which runtimes lack
+        dynamic_shapes=(axes,) * len(names),
         input_names=names,
         output_names=[graph.LAST_HIDDEN_STATE[0]],
         verbose=False,
@@ -40,10 +43,9 @@ class _LastHiddenState(torch.nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
-        return self.model(
-            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
-        ).last_hidden_state
+    def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any = None) -> Any:
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        return self.model(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
 
 
 def round_graph(exported: Path) -> Path:

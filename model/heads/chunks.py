@@ -16,10 +16,17 @@ def chunk_vectors(
     A vector is the mean over its span, followed by `dense` and the want's `dimensions` and `normalize`: the
     steps of a sentence vector that is pooled by the mean. Raises ValueError for a span without tokens.
     """
-    vectors = _means(hidden, want.spans)
+    means = _means(hidden, want.spans)
+    return means if want.means else finish_means(means, want, dense)
+
+
+def finish_means(
+    means: FloatArray, want: ChunksWant, dense: Sequence[Callable[[FloatArray], FloatArray]]
+) -> FloatArray:
+    """Take the steps that follow the means (spans, C) of a want: float32 (spans, E)."""
     for layer in dense:
-        vectors = layer(vectors)
-    return finish(vectors, want.dimensions, normalize=want.normalize)
+        means = layer(means)
+    return finish(means, want.dimensions, normalize=want.normalize)
 
 
 def _means(hidden: FloatArray, spans: Sequence[tuple[int, int]]) -> FloatArray:

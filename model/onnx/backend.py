@@ -12,8 +12,9 @@ import numpy as np
 from model.arrays import NUMPY
 from model.checkpoints.exported_prediction import read_exported
 from model.checkpoints.folder import ModelFolder
-from model.contract import Batch, ModelInfo, Output, Want
+from model.contract import Batch, ChunksWant, FloatArray, ModelInfo, Output, Want
 from model.errors import CheckpointError, Unsupported
+from model.heads.chunks import finish_means
 from model.heads.running import Heads
 from model.heads.sparse import Splade
 from model.lanes import choose_lanes, count_cores
@@ -135,6 +136,10 @@ class OnnxBackend:
             for i, output in zip(padded.members, taken, strict=True):
                 outputs[i] = output
         return outputs
+
+    def finish(self, means: FloatArray, want: ChunksWant) -> FloatArray:
+        """Make the vectors of chunks of the means of their tokens; see `Backend.finish`."""
+        return finish_means(means, want, self._heads.dense)
 
     def trim_memory(self) -> None:
         """Return the memory of large maps, which would otherwise stay at its highest use so far."""

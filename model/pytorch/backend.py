@@ -15,6 +15,7 @@ from model.checkpoints.checkpoint import Checkpoint
 from model.contract import (
     AttentionWant,
     Batch,
+    ChunksWant,
     FloatArray,
     ModelInfo,
     Output,
@@ -27,6 +28,7 @@ from model.encoder.encoder import Encoder
 from model.encoder.linear import read_matrices, suitable_rows
 from model.encoder.packing import Packing
 from model.errors import OutOfMemory, Unsupported
+from model.heads.chunks import finish_means
 from model.heads.pooling import Bags, bag_alone
 from model.heads.running import Heads, head_outputs
 from model.heads.sparse import Splade
@@ -133,6 +135,10 @@ class TorchBackend:
     def cost(self, lengths: Sequence[int]) -> int:
         """Return the rows of the matrix products, padding rows included."""
         return self._rows(sum(lengths))
+
+    def finish(self, means: FloatArray, want: ChunksWant) -> FloatArray:
+        """Make the vectors of chunks of the means of their tokens; see `Backend.finish`."""
+        return finish_means(means, want, self._heads.dense)
 
     def trim_memory(self) -> None:
         """Do nothing: on CPUs PyTorch keeps no freed memory, and a GPU is not shared with other programs."""

@@ -117,12 +117,13 @@ class LongText:
                 return
 
     def put_into(self, tokenized: TokenizedText, count: int, *, sequence: int, type_id: int) -> None:
-        """Append the `count` tokens that the model reads to an input, as one of its sequences."""
+        """Move the `count` tokens that the model reads to an input, as one of its sequences."""
         ids: list[int] = []
         tokens: list[str] = []
         offsets: list[tuple[int, int]] = []
         words: list[int | None] = []
-        for part in self._kept:
+        while self._kept:  # what the library holds of a part is freed with it
+            part = self._kept.popleft()
             ids += part.raw.ids[part.skipped :]
             tokens += part.raw.tokens[part.skipped :]
             offsets += [(part.start + s, part.start + e) for s, e in part.raw.offsets[part.skipped :]]
@@ -139,22 +140,21 @@ class LongText:
 
 
 class LongTexts:
-    """Tokenizes texts and pairs in pieces; the model reads `max_length` tokens."""
+    """Tokenizes texts and pairs in pieces."""
 
-    def __init__(self, tokenizer: Tokenizer, cutter: Cutter | SpaceCutter, max_length: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, cutter: Cutter | SpaceCutter) -> None:
         self._tokenizer = tokenizer
         self._cutter = cutter
-        self._max_length = max_length
         self._around = {pair: _around(tokenizer, pair=pair) for pair in (False, True)}
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, max_length: int, piece: int) -> "LongTexts | None":
+    def of(cls, tokenizer: Tokenizer, piece: int) -> "LongTexts | None":
         """Cut texts into pieces of `piece` characters; None if that could change the tokens."""
         cutter = Cutter.of(tokenizer) or SpaceCutter.of(tokenizer)
         if cutter is None:
             return None
         try:
-            long = cls(tokenizer, replace(cutter, piece=piece), max_length)
+            long = cls(tokenizer, replace(cutter, piece=piece))
         except Exception:  # the library raises bare Exception if not even a letter has a token
             return None
         places = [
@@ -163,14 +163,14 @@ class LongTexts:
         return long if places == [[0], [0, 1]] else None
 
     def encode_in_steps(
-        self, texts: Sequence[str], *, left: bool, prompt: int, reserve: Reserve
+        self, texts: Sequence[str], most: int, *, left: bool, prompt: int, reserve: Reserve
     ) -> Generator[None, None, tuple[TokenizedText, int, int]]:
         """Tokenize a text, or the two of a pair, step by step.
 
-        Returns the columns, truncated to what the model reads; the number of tokens before truncation; and
-        the number of words in the prompt, which is the first `prompt` characters of the first text.
+        Returns the columns, truncated to `most` tokens; the number of tokens before truncation; and the
+        number of words in the prompt, which is the first `prompt` characters of the first text.
         """
-        longs = [LongText(self._max_length, left=left, prompt=0 if i else prompt) for i in range(len(texts))]
+        longs = [LongText(most, left=left, prompt=0 if i else prompt) for i in range(len(texts))]
         for long, text in zip(longs, texts, strict=True):
             for piece in self._cutter.pieces(text):
                 raw = self._encode(text[piece.start : piece.end], reserve)
@@ -181,7 +181,7 @@ class LongTexts:
         special = len(around) - len(texts)
         lengths = [long.length for long in longs]
         tokenized = TokenizedText()
-        counts = kept_lengths(lengths, self._max_length - special)
+        counts = kept_lengths(lengths, most - special)
         for entry in around:
             if entry.sequence is None:
                 entry.put_into(tokenized)

@@ -42,12 +42,14 @@ _UNNAMED = "\U0010fffd"
 class Truncation:
     """How to handle inputs longer than the model reads: truncate at `side`, or fail if not `allowed`.
 
-    Without a side, it is the tokenizer's own. A `limit` of tokens may be lower than the model's.
+    Without a side, it is the tokenizer's own. A `limit` of tokens may be lower than the model's, `most`
+    higher: those of a text that are kept, to be read in windows.
     """
 
     allowed: bool = True
     side: Side | None = None
     limit: int | None = None
+    most: int | None = None
 
 
 class RoleTokenizing(Protocol):
@@ -110,7 +112,7 @@ class TextTokenizer:
         """Its expressions for which some texts take too long."""
         self._misnamed = _misnamed(tokenizer)
         self._step = min(2 * piece, self.slow.shortest or 2 * piece)
-        self._long = LongTexts.of(tokenizer, max_length, piece)
+        self._long = LongTexts.of(tokenizer, piece)
         self._cut: dict[Side, Tokenizer] = {}
         self._lock = threading.Lock()
 
@@ -222,7 +224,7 @@ class TextTokenizer:
         encodings = []
         for i, (text, raw) in enumerate(zip(texts, whole, strict=True), start=first):
             length, first_word = len(raw), _first_word(raw, len(prompt)) if prompt else 0
-            if length > self.max_length:
+            if length > (truncation.most or self.max_length):
                 _check_allowed(truncation, i, length, self.max_length)
                 raw = self._cutting(truncation.side or self.side).encode_batch([text])[0]  # noqa: PLW2901
             encodings.append(self._finished(_encoding(raw, length, first_word, prompt), i, truncation))
@@ -246,10 +248,10 @@ class TextTokenizer:
             self.slow.check(texts, f"inputs.{index}")
             with reserve_memory(self._whole, texts, reserve):
                 return self._short([text], index, truncation, prompt)[0]
-        tokenized, length, first_word = yield from self._long.encode_in_steps(
-            texts, left=(truncation.side or self.side) == "left", prompt=len(prompt), reserve=reserve
-        )
-        if length > self.max_length:
+        most, left = truncation.most or self.max_length, (truncation.side or self.side) == "left"
+        steps = self._long.encode_in_steps(texts, most, left=left, prompt=len(prompt), reserve=reserve)
+        tokenized, length, first_word = yield from steps
+        if length > most:
             _check_allowed(truncation, index, length, self.max_length)
         return self._finished(_encoding(tokenized, length, first_word, prompt), index, truncation)
 
@@ -311,8 +313,7 @@ def _size(text: Text) -> int:
 
 def _groups(texts: Sequence[Text], step: int) -> Iterator[list[Text]]:
     """Group texts in order, with at most `step` characters per group, or one longer text."""
-    group: list[Text] = []
-    size = 0
+    group, size = list[Text](), 0
     for text in texts:
         if group and size + _size(text) > step:
             yield group
@@ -336,9 +337,8 @@ def _encoding(raw: RawEncoding | TokenizedText, length: int, first_word: int, pr
     special = [s is None for s in sequence_ids]
     offsets = [(0, 0) if s else o for s, o in zip(special, raw.offsets, strict=True)]
     word_ids = [None if s else w for s, w in zip(special, raw.word_ids, strict=True)]
-    prompt_length = 0
-    if prompt:
-        prompt_length = _set_prompt_apart(len(prompt), first_word, sequence_ids, offsets, word_ids)
+    apart = (first_word, sequence_ids, offsets, word_ids)
+    prompt_length = _set_prompt_apart(len(prompt), *apart) if prompt else 0
     return Encoding(
         token_ids=raw.ids,
         segment_ids=_segments(raw.type_ids, sequence_ids),

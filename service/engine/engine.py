@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from model.contract import Backend, Encoding, Output, Role, Want
+from model.contract import Backend, ChunksWant, Encoding, FloatArray, Output, Role, Want
 from model.errors import InferenceError
 from model.tokenization.decoding import Decoder
 from model.tokenization.long_text import Reserve
@@ -172,6 +172,14 @@ class Engine:
         since = self._scheduler.idle_since
         return None if since is None else max(since, self._tokenizing.idle_since)
 
+    def cuts_left(self, truncation: Truncation) -> bool:
+        """Whether the end of a text is kept where it is truncated."""
+        return (truncation.side or self._tokenizer.side) == "left"
+
+    def finish(self, means: FloatArray, want: ChunksWant) -> FloatArray:
+        """Make the vectors of chunks of means that the backend returned; may be called in a thread."""
+        return self._backend.finish(means, want)
+
     def trim_memory(self) -> None:
         """Release memory that the backend keeps for further batches."""
         self._backend.trim_memory()
@@ -240,7 +248,7 @@ class Engine:
         if 0 < permit.body_bytes <= _SMALL_BODY_BYTES:
             encodings = tokenizer.encode(texts, truncation, prompt)
         else:
-            most = len(texts) * self.info.max_length  # longer texts are truncated
+            most = len(texts) * (truncation.most or self.info.max_length)  # longer texts are truncated
             expected = max(1, min(self._expected_tokens(permit.body_bytes), most))
             seconds = self._throughput.seconds(expected)
             demand = Demand(permit.client, expected, seconds, permit.until - start, permit.returned)

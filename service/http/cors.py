@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 _EXPOSED = (
     *("X-Request-ID", "Server-Timing", "Retry-After", "retry-after-ms", "WWW-Authenticate"),
-    "X-Truncated-Inputs",
+    *("X-Truncated-Inputs", "X-Covered"),
 )
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from itertools import starmap
+from itertools import chain, islice, starmap
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -25,7 +25,7 @@ from service.replies.formats import FORMATS
 from service.replies.json_writer import Piece, last_line, lines
 from service.replies.style import AnswerStyle
 from service.replies.writing import coded, write
-from service.tasks.results import Item
+from service.tasks.results import Item, covered
 
 T = TypeVar("T")
 ItemMaker = Callable[[int, Output], Item]
@@ -33,21 +33,39 @@ InTime = Callable[[Awaitable[Arrivals | None]], Awaitable[Arrivals | None]]
 
 # More take longer to serialize than two milliseconds: in a file each item has arrays of its own.
 _MANY_ITEMS, _MANY_ITEMS_IN_FILE = 512, 32
+# Truncated inputs of which a header says what was read: clients limit the size of heads.
+_MOST_COVERED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a response is counted as: its inputs, how many of them were truncated, and the tokens that ran."""
+    """What a response is counted as: its inputs, how many of them were truncated, and the tokens that ran.
+
+    `covered` says in a header what was read of the truncated ones.
+    """
 
     inputs: int
     truncated: int = 0
     tokens: int = 0
+    covered: bytes = b""
 
     @classmethod
-    def of(cls, encodings: Sequence[Encoding]) -> "Work":
-        """Count inputs that all run."""
+    def of(cls, encodings: Sequence[Encoding], query: Encoding | None = None) -> "Work":
+        """Count inputs that all run; a `query` that runs beside them is no input."""
         truncated = sum([encoding.truncated for encoding in encodings])
-        return cls(len(encodings), truncated, sum([len(encoding.token_ids) for encoding in encodings]))
+        tokens = sum([len(encoding.token_ids) for encoding in encodings])
+        said = query is not None and query.truncated
+        return cls(
+            len(encodings), truncated, tokens, _covered(encodings, query) if truncated or said else b""
+        )
+
+
+def _covered(encodings: Sequence[Encoding], query: Encoding | None) -> bytes:
+    """Say which code points of truncated texts were read: `3=0-1024`, and of a pair `3=0-20/0-900`."""
+    named = chain([] if query is None else [("query", query)], enumerate(encodings))
+    cut = islice(((name, covered(one)) for name, one in named if one.truncated), _MOST_COVERED)
+    entries = (f"{name}={'/'.join(f'{start}-{end}' for start, end in spans)}" for name, spans in cut if spans)
+    return ", ".join(entries).encode()
 
 
 @dataclass
@@ -218,6 +236,10 @@ class Delivery:
             b"server-timing": timing.encode(),
             **self.headers,
         }
+        if self.work.truncated:
+            headers[b"x-truncated-inputs"] = b"%d" % self.work.truncated
+        if self.work.covered:
+            headers[b"x-covered"] = self.work.covered
         if coding:
             headers[b"content-encoding"] = coding.encode()
         return [*headers.items()]

@@ -3,6 +3,7 @@
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import accumulate, chain
 from typing import Any
 
@@ -101,5 +102,5 @@ async def answer_tokens(
 
     size = await exchange.off_loop(size_of, sum(map(len, encodings)))
     exchange.reserve_answer(style, size, way_out)
-    work = Work(len(encodings), sum(encoding.truncated for encoding in encodings))
+    work = replace(Work.of(encodings), tokens=0)
     return await exchange.delivery(style, work, size).deliver(item(*one) for one in enumerate(encodings))

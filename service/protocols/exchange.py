@@ -5,8 +5,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from itertools import starmap
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -31,7 +30,8 @@ from service.system.off_loop import off_loop
 from service.tasks.errors import OptionError
 from service.tasks.precision import Precision
 from service.tasks.results import Expected, Item
-from service.tasks.view import View
+from service.tasks.view import Sequences, View
+from service.tasks.windows import WINDOW_BYTES, LongWindows, windows_over
 
 T = TypeVar("T")
 
@@ -151,9 +151,10 @@ class Exchange:
         body_bytes = 0 if self._body_charged else permit.body_bytes
         self._body_charged = True
         permit.body_bytes += repeated
-        # At most one token per byte and what a role adds, and at most the model's limit per input.
+        # At most one token per byte and what a role adds, and at most what is kept of each input.
         tokens = permit.body_bytes + len(texts) * self.engine.added_tokens(role)
-        most = TOKEN_BYTES * min(tokens, len(texts) * self.engine.info.max_length)
+        kept = len(texts) * (truncation.most or self.engine.info.max_length)
+        most = TOKEN_BYTES * min(tokens, kept)
         memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * repeated + most, self._unused())
         record.stages.begin("tokenize")
         try:
@@ -172,6 +173,27 @@ class Exchange:
         if runs:
             self._check_tokens(encodings, place)
         return encodings
+
+    async def tokenize_whole(
+        self,
+        texts: Sequence[Text],
+        truncation: Truncation,
+        prompt: str,
+        overlap: int | None,
+        place: Callable[[int], str] = "inputs.{}".format,
+    ) -> tuple[list[Encoding], list[LongWindows | None]]:
+        """Tokenize texts as `tokenize` does, but as a whole; returns the windows over those that are long.
+
+        Each window repeats `overlap` tokens of the one before. Raises the errors of `windows_over`.
+        """
+        info, most = self.engine.info, self.state.settings.most_inputs
+        whole = replace(truncation, most=most * info.max_length)
+        encodings = await self.tokenize(texts, whole, prompt, place)
+        left = self.engine.cuts_left(truncation)
+        found = windows_over(encodings, info.max_length, overlap, most, place, left=left)
+        tokens = sum([windows.tokens for windows in found if windows is not None])
+        self.state.memory.take(self.context.permit, WINDOW_BYTES * tokens)
+        return encodings, found
 
     def _check_tokens(self, encodings: Sequence[Encoding], place: Callable[[int], str]) -> None:
         pools_prompt = self.engine.info.include_prompt
@@ -228,26 +250,31 @@ class Exchange:
             self.check_size(bound(style, known), way_out)
             self.state.memory.take(self.context.permit, most, self._unused())
 
-        def plan() -> tuple[list[View], int, int]:
+        def plan() -> tuple[list[View], Sequences, int, int]:
             views = [view(index, encoding) for index, encoding in enumerate(encodings)]
             expected = [one.expected for one in views]
-            return views, bound(style, expected), waiting_bytes(style, expected)
+            sequences = Sequences(encodings, views, self.engine.finish)
+            return views, sequences, bound(style, expected), waiting_bytes(style, expected)
 
-        views, size, waiting = await self.off_loop(plan, work.tokens)
+        views, sequences, size, waiting = await self.off_loop(plan, work.tokens)
         unused = 0 if holding is None else most - holding.kept(views)
         self.reserve_answer(style, size, way_out, waiting=waiting, unused=unused)
-        delivery = self.delivery(style, work, size + waiting)
-        wants = [view.want for view in views]
-
-        def make_item(index: int, output: Output) -> Item:
-            return views[index].item(output)
-
+        delivery = self.delivery(style, self._windowed(work, sequences), size + waiting)
         if style.format == "ndjson":
             self._begin_queue()
-            stream = self.engine.stream(encodings, wants, self.context.permit)
-            return await delivery.deliver_lines(stream, self.in_time, make_item)
-        result = await self.run(encodings, wants)
-        return await delivery.deliver(starmap(make_item, enumerate(result.outputs)))
+            stream = self.engine.stream(sequences.encodings, sequences.wants, self.context.permit)
+            lines = sequences.gathered(stream) if sequences.windowed else stream
+            return await delivery.deliver_lines(lines, self.in_time, sequences.item)
+        result = await self.run(sequences.encodings, sequences.wants)
+        return await delivery.deliver(sequences.items(result.outputs))
+
+    def _windowed(self, work: Work, sequences: Sequences) -> Work:
+        """Count the tokens of windows instead of those of the texts."""
+        if not sequences.windowed:
+            return work
+        tokens, record = sum(map(len, sequences.encodings)), self.context.record
+        record.tokens = (record.tokens or 0) + tokens - work.tokens
+        return replace(Work.of(sequences.read), tokens=tokens)
 
     def delivery(self, style: AnswerStyle, work: Work, size: int) -> Delivery:
         """Prepare the delivery of a response of at most `size` bytes, or made from arrays of that size."""

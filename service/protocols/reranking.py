@@ -31,7 +31,7 @@ from service.tasks.rank import (
     ranked,
     shortest,
 )
-from service.tasks.results import Expected, Item
+from service.tasks.results import Expected, Item, lengths
 from service.tasks.view import View
 
 _TEXT_PLACE = "texts.{}".format
@@ -40,7 +40,7 @@ _COPIES = 3
 # Products that are computed in the time in which a token is planned.
 _PRODUCTS_PER_TOKEN = 300
 # The fields of a ranked text besides the text itself, and a control character in it.
-_RANKED_BYTES, _ESCAPED_BYTES = 128, 6
+_RANKED_BYTES, _ESCAPED_BYTES = 192, 6
 
 
 async def rank(exchange: Exchange, options: RankOptions) -> Response:
@@ -177,7 +177,7 @@ async def _apart(
     texts = encodings[1:]
     answer = _Answer(exchange, options, exchange.style(method=method), texts)
     answer.reserve(repeat(Expected()))
-    work = replace(Work.of(texts), tokens=sum(map(len, encodings)))
+    work = replace(Work.of(texts, encodings[0]), tokens=sum(map(len, encodings)))
     delivery = exchange.delivery(answer.style, work, answer.size)
     result = await exchange.run(encodings, wants)
     found = await exchange.off_loop(lambda: compare(result.outputs), products // _PRODUCTS_PER_TOKEN)
@@ -246,7 +246,6 @@ class _Answer:
         if self._options.return_texts:
             head["text"] = self._options.texts[index]
         if view is None or output is None:
-            lengths = {"truncated": encoding.truncated, "original_length": encoding.original_length}
-            return Item(head | lengths, {})
+            return Item(head | lengths(encoding), {})
         item = view.item(output)
         return replace(item, columns=head | dict(item.columns))

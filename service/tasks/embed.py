@@ -10,8 +10,9 @@ from model.tokenization.tokenizer import Text
 from service.tasks.chunks import Chunking, ChunkPlan
 from service.tasks.errors import Names, OptionError
 from service.tasks.precision import BITS, STEPS, Precision
-from service.tasks.results import COLUMNS, Column, Expected, columns
+from service.tasks.results import COLUMNS, Column, Expected, columns, covered
 from service.tasks.view import View
+from service.tasks.windows import LongWindows, WindowedChunks
 
 EncodeOutput = Literal["sentence", "tokens", "sparse"]
 
@@ -52,6 +53,8 @@ OWN_VECTORS = EmbedOptions()
 
 # The bytes of a chunk's two pairs of numbers (measured).
 _CHUNK_BYTES = 400
+# Further bytes of one of a text in windows: in which it is, and where there (measured).
+_LONG_CHUNK_BYTES = 300
 
 
 @dataclass(frozen=True)
@@ -70,33 +73,51 @@ class EncodePlan:
     precision: Precision = "float32"
     chunks: ChunkPlan | None = None
     columns: Sequence[Column] = COLUMNS
+    of_whole: bool = False
+    """Whether there is a vector of each whole text, for which the model reads no more than its limit."""
 
-    def view(self, index: int, encoding: Encoding, text: Text) -> View:
-        """Plan one sequence; raises the 422 for a chunk that it does not have."""
+    def view(self, index: int, encoding: Encoding, text: Text, windows: LongWindows | None = None) -> View:
+        """Plan one sequence, or the `windows` of a long one; raises the 422 for a chunk that it lacks."""
         item_columns, want, count = columns(index, encoding, self.columns), self.want(encoding), 0
         shapes = self.shapes(encoding)
+        windowed, held = None, 0
         if self.chunks is not None and isinstance(text, str):
             parts = self.chunks.split(encoding, text)
-            want = replace(want, heads=(self.chunks.want(parts),))
             item_columns["chunks"] = {"offsets": parts.offsets, "token_spans": parts.tokens}
             count = len(parts.tokens)
             shapes["chunks"] = (count, self.chunks.size)
-        expected = Expected(shapes, encoding, 4 * count, columns=self.columns)
-        return View(want, item_columns, expected, precision=self.precision)
+            if windows is None:
+                want = replace(want, heads=(self.chunks.want(parts),))
+            else:
+                windowed = WindowedChunks(windows, parts.tokens, self.chunks.want(parts))
+                held = self._held(windowed)
+                item_columns["chunks"]["windows"] = windows.spans
+                count += len(windows.starts)
+                if self.of_whole:
+                    item_columns |= {"truncated": True, "covered": covered(windows.truncated)}
+        expected = Expected(shapes, encoding, 4 * count, held_bytes=held, columns=self.columns)
+        return View(want, item_columns, expected, precision=self.precision, windowed=windowed)
+
+    def _held(self, windowed: WindowedChunks) -> int:
+        """Count the bytes of what the windows of a text return, of which its item is made."""
+        tokens = windowed.windows.tokens * len(self.token_layers)
+        return 4 * self.hidden_size * (windowed.rows + tokens)
 
     def most_chunks(
-        self, texts: Sequence[Text], encodings: Sequence[Encoding]
+        self, texts: Sequence[Text], windows: Sequence[LongWindows | None], encodings: Sequence[Encoding]
     ) -> tuple[int, Sequence[Expected]]:
         """Bound the bytes that the chunks of all texts take, and the items if the number of chunks is known.
 
-        Raises OptionError for too many of them.
+        `windows` are those over each text, if they were asked for. Raises OptionError for too many chunks.
         """
         chunks = self.chunks
         if chunks is None:
             return 0, ()
         counts = chunks.counts(encodings, texts)
+        long = (count for count, one in zip(counts, windows, strict=False) if one is not None)
+        held = _CHUNK_BYTES * sum(counts) + _LONG_CHUNK_BYTES * sum(long)
         if chunks.chunking == "sentences":
-            return _CHUNK_BYTES * sum(counts), ()
+            return held, ()
         items = [
             Expected(
                 {**self.shapes(encoding), "chunks": (count, chunks.size)},
@@ -106,7 +127,7 @@ class EncodePlan:
             )
             for encoding, count in zip(encodings, counts, strict=True)
         ]
-        return _CHUNK_BYTES * sum(counts), items
+        return held, items
 
     def want(self, encoding: Encoding) -> Want:
         """Return what must be computed for one sequence, without chunks."""
@@ -132,7 +153,9 @@ class EncodePlan:
 
 def held_by_chunks(views: Sequence[View]) -> int:
     """Count the bytes of chunks that plans hold."""
-    return sum(_CHUNK_BYTES * len(view.columns["chunks"]["offsets"]) for view in views)
+    counts = (len(view.columns["chunks"]["offsets"]) for view in views)
+    long = (_LONG_CHUNK_BYTES if view.windowed is not None else 0 for view in views)
+    return sum((_CHUNK_BYTES + more) * count for count, more in zip(counts, long, strict=True))
 
 
 def plan_encode(options: EmbedOptions, info: ModelInfo, task: str | None = None) -> EncodePlan:
@@ -167,6 +190,7 @@ def _plan(options: EmbedOptions, info: ModelInfo, task: str | None) -> EncodePla
         options.precision,
         chunks,
         options.columns,
+        not {"sentence", "sparse"}.isdisjoint(options.outputs),
     )
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal, get_args
 
 from numpy.typing import NDArray
@@ -56,6 +58,23 @@ class Expected:
     columns: Sequence[Column] = COLUMNS
 
 
+def covered(encoding: Encoding) -> list[tuple[int, int]]:
+    """Return what the tokens that run cover of a text, or of each of a pair: [start, end], in code points."""
+    places = list(zip(encoding.special, encoding.offsets, strict=True))[encoding.prompt_length :]
+    found = []
+    for special, run in groupby(places, itemgetter(0)):
+        spans = [span for _, span in run if span[1] > span[0]]
+        if spans and not special:
+            found.append((min(start for start, _ in spans), max(end for _, end in spans)))
+    return found
+
+
+def lengths(encoding: Encoding) -> dict[str, Any]:
+    """Say how much of an input was read."""
+    found = {"truncated": encoding.truncated, "original_length": encoding.original_length}
+    return {**found, "covered": covered(encoding)} if encoding.truncated else found
+
+
 def columns(index: int, encoding: Encoding, chosen: Sequence[Column] = COLUMNS) -> dict[str, Any]:
     """Collect the chosen token columns of one item, ready for JSON."""
     every: dict[str, Any] = {
@@ -66,8 +85,7 @@ def columns(index: int, encoding: Encoding, chosen: Sequence[Column] = COLUMNS) 
         "word_ids": encoding.word_ids,
         "segment_ids": encoding.segment_ids,
         "special": encoding.special,
-        "truncated": encoding.truncated,
-        "original_length": encoding.original_length,
+        **lengths(encoding),
     }
     if len(chosen) == len(COLUMNS):
         return every

@@ -1,14 +1,18 @@
-"""The plan for one input."""
+"""The plan for one input, and the sequences that run for the plans of a request."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from numpy.typing import NDArray
 
-from model.contract import Output, Want
+from model.contract import Encoding, Output, Want
+from service.engine.engine import Arrivals
 from service.tasks.precision import Precision, quantize
 from service.tasks.results import SUMMARY, VECTORS, Expected, Item
+from service.tasks.windows import Finish, WindowedChunks
 
 
 @dataclass(slots=True)
@@ -22,6 +26,8 @@ class View:
     """Of the vectors of the item."""
     finish: Callable[[Item], Item] | None = field(default=None, kw_only=True)
     """What is made of the item, whose arrays include those of the wanted heads."""
+    windowed: WindowedChunks | None = field(default=None, kw_only=True)
+    """Of a text that is read in windows: its chunks, beside which `want` is that of the truncated text."""
 
     def item(self, output: Output) -> Item:
         """Build this input's response item."""
@@ -41,3 +47,74 @@ class View:
             arrays |= {name: quantize(arrays[name], self.precision) for name in VECTORS & arrays.keys()}
         item = Item(self.columns, arrays)
         return item if self.finish is None else self.finish(item)
+
+
+class Sequences:
+    """What runs for the views of a request: a sequence for each, or several for a text read in windows.
+
+    `finish` is that of the backend.
+    """
+
+    def __init__(self, encodings: Sequence[Encoding], views: Sequence[View], finish: Finish) -> None:
+        self._views = views
+        self._finish = finish
+        self.windowed = any(view.windowed is not None for view in views)
+        self.encodings: Sequence[Encoding] = encodings
+        self.wants = [view.want for view in views]
+        if self.windowed:
+            self._spread()
+
+    def _spread(self) -> None:
+        """Put the windows of texts in their places."""
+        self._inputs = self.encodings
+        runs = [
+            [(encoding, view.want)] if view.windowed is None else view.windowed.sequences(view.want)
+            for encoding, view in zip(self.encodings, self._views, strict=True)
+        ]
+        self.encodings = [encoding for run in runs for encoding, _ in run]
+        self.wants = [want for run in runs for _, want in run]
+        self._firsts = [*accumulate(map(len, runs), initial=0)]
+        self._owners = [index for index, run in enumerate(runs) for _ in run]
+        self._waiting: dict[int, list[Output | None]] = {}
+
+    @property
+    def read(self) -> list[Encoding]:
+        """What is read of each input for what its item has of it as a whole."""
+        return [
+            view.windowed.windows.truncated if view.windowed and view.columns.get("truncated") else one
+            for one, view in zip(self._inputs, self._views, strict=True)
+        ]
+
+    def items(self, outputs: Sequence[Output]) -> Iterator[Item]:
+        """Build the items of all outputs, in order."""
+        for index, view in enumerate(self._views):
+            if self.windowed:
+                first, after = self._firsts[index : index + 2]
+                yield self._joined(view, outputs[first:after])
+            else:
+                yield view.item(outputs[index])
+
+    def item(self, index: int, output: Output) -> Item:
+        """Build the item of a view of which all outputs have arrived; `output` was the last."""
+        found = self._waiting.pop(index) if self.windowed else [output]
+        return self._joined(self._views[index], [one for one in found if one is not None])
+
+    async def gathered(self, stream: AsyncGenerator[Arrivals, None]) -> AsyncGenerator[Arrivals, None]:
+        """Yield the last output of each view, with the view's index, once all of them have arrived."""
+        async with aclosing(stream):
+            async for arrived in stream:
+                complete = [found for one in arrived.outputs if (found := self._complete(*one))]
+                if complete:
+                    yield replace(arrived, outputs=complete)
+
+    def _complete(self, number: int, output: Output) -> tuple[int, Output] | None:
+        index = self._owners[number]
+        first, after = self._firsts[index : index + 2]
+        waiting = self._waiting.setdefault(index, [None] * (after - first))
+        waiting[number - first] = output
+        return None if any(one is None for one in waiting) else (index, output)
+
+    def _joined(self, view: View, outputs: Sequence[Output]) -> Item:
+        if view.windowed is None:
+            return view.item(outputs[0])
+        return view.item(view.windowed.join(outputs, view.want, self._finish))

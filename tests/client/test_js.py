@@ -94,6 +94,7 @@ console.log(JSON.stringify(answers, bytes));
 CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("encode", [TEXTS], {"outputs": ["sentence", "tokens"], "layers": [0, -1]}),
     ("encode", [TEXTS], {"precision": "int8", "chunks": {"tokens": 4}}),
+    ("encode", [[*TEXTS, "It rained. " * 200]], {"chunks": "sentences", "overlap": 30}),
     ("encode", [TEXTS], {"dtype": "float16"}),
     ("attention", [TEXTS], {"layers": [0, 5], "level": "word"}),
     ("attention", [TEXTS], {"top_k": 3, "summary": True}),

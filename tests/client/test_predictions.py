@@ -98,6 +98,28 @@ def test_chunks_and_small_vectors_are_arrays(service: Service) -> None:
     assert np.abs(exact.embeddings * 127 - chunks.embeddings).max() <= 0.51
 
 
+def test_chunks_of_long_texts_come_with_their_windows(service: Service) -> None:
+    """Every part has a vector; what was read for the vector of the whole text is told."""
+    text = "It rained. The match was cancelled. " * 120
+    with Headlight(service.url) as client:
+        (item,) = client.encode(text, chunks="sentences", overlap=20)
+        (streamed,) = client.stream_encode(text, chunks="sentences", overlap=20)
+        (short,) = client.encode(text)
+        (alone,) = client.encode(text[:100], chunks="sentences")
+        (ranked,) = client.rerank("Who played?", [text])
+    assert item.chunks is not None
+    assert streamed.chunks is not None
+    assert alone.chunks is not None
+    assert len(item.chunks.embeddings) == 240
+    assert item.chunks.windows is not None
+    assert item.chunks.windows[1].tolist() == [1 + 254 - 20, 1 + 254 - 20 + 254]
+    assert streamed.chunks.windows is not None
+    assert streamed.chunks.windows.tolist() == item.chunks.windows.tolist()
+    assert alone.chunks.windows is None
+    assert alone.covered is None
+    assert item.covered == short.covered == ranked.covered == [[0, short.offsets[-2][1]]]
+
+
 def test_asyncio_has_the_same_calls(service: Service) -> None:
     """Awaited, with the same answers."""
 

@@ -108,24 +108,6 @@ def test_windows_cover_every_token_of_the_text(service: Service, size: int, over
     assert_pooled(item, spans, prompt)
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_truncated_texts_have_the_chunks_of_the_tokens_that_ran(service: Service, side: str) -> None:
-    """Sentences without tokens are left out, a part of one counts, and a listed one without any is a 422."""
-    item = chunked(service, LONG, "sentences", truncation_side=side)
-    assert item["truncated"]
-    ran = [offset for offset, special in zip(item["offsets"], item["special"], strict=True) if not special]
-    spans = item["chunks"]["offsets"]
-    assert_pooled(item, spans)
-    assert spans[0][0] <= ran[0][0] < spans[0][1]
-    assert spans[-1][0] <= ran[-1][0] < spans[-1][1]
-    gone = [len(LONG) - 20, len(LONG)] if side == "right" else [0, 20]
-    response = service.http.post(
-        "/encode", json={"inputs": LONG, "chunks": [spans[1], gone], "truncation_side": side}
-    )
-    problem = assert_problem(response, 422, "invalid-request", field="chunks.1", actual=gone)
-    assert "truncation removed" in problem["detail"]
-
-
 def test_a_prompt_belongs_to_no_chunk(several: Service) -> None:
     """Offsets are those of the text alone, whatever the model reads before it."""
     text = "hello man. beats boy"

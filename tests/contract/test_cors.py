@@ -61,7 +61,7 @@ def test_an_allowed_page_may_read_answers_and_errors(opened: Service, path: str)
     assert [response.status_code for response in (good, bad, locked)] == [200, 422, 401]
     for response in (good, bad, locked):
         assert response.headers[ALLOW_ORIGIN] == PAGE
-        assert {"X-Request-ID", "Server-Timing", "Retry-After", "X-Truncated-Inputs"} <= set(
+        assert {"X-Request-ID", "Server-Timing", "Retry-After", "X-Truncated-Inputs", "X-Covered"} <= set(
             response.headers["access-control-expose-headers"].split(", ")
         )
         assert "origin" in response.headers["vary"].lower()

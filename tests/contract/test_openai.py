@@ -138,7 +138,8 @@ def test_parts_of_a_text_run_as_one(tei: Service) -> None:
     assert answer["usage"]["total_tokens"] == native["usage"]["input_tokens"]
     (alone,) = vectors(tei, input=parts[1:2], late_chunking=True)
     assert distance(alone, expected[1]) > 1e-3
-    assert_error(post(tei, {"input": [LONG], "late_chunking": True}, PATH), 400, "input", "tokens long")
+    refused = post(tei, {"input": [LONG, "a"], "late_chunking": True, "truncate": False}, PATH)
+    assert_error(refused, 400, "input", "tokens long")
     assert_error(post(tei, {"input": [[101, 102]], "late_chunking": True}, PATH), 400, "late_chunking", "ids")
 
 
@@ -180,7 +181,6 @@ def test_parts_of_several_documents_run_in_their_own(tei: Service) -> None:
         ({"inputs": [["a"], ["b", ""]]}, "inputs.1.1", "inputs.1.1 is empty"),
         ({"inputs": [["a"], ["b", 3]]}, "inputs.1.1", "inputs.1.1 must be a string"),
         ({"inputs": [["a"], ["e", "\u0301"]]}, "inputs.1.1", "The parts of inputs.1 run as one text"),
-        ({"inputs": [["a"], [LONG]]}, "inputs.1", "tokens long"),
         ({"inputs": [["a"]] * 257}, "inputs", "the limit is 256"),
         ({"inputs": [["a"]], "output_dimension": 385}, "output_dimension", "384"),
         ({"inputs": [["a"]], "enable_auto_chunking": True}, "enable_auto_chunking", "must be false: send"),
@@ -193,6 +193,10 @@ def test_truncation_is_reported_or_refused(tei: Service) -> None:
     """A header counts the texts that were cut; either client's field refuses them."""
     cut = post(tei, {"input": [LONG, TEXT, LONG]}, PATH)
     assert cut.headers["x-truncated-inputs"] == "2"
+    covered = [item["covered"][0] for item in tei.encode([LONG])["data"]]
+    assert cut.headers["x-covered"] == ", ".join(
+        f"{i}={start}-{end}" for i in (0, 2) for start, end in covered
+    )
     assert "x-truncated-inputs" not in post(tei, {"input": TEXT}, PATH).headers
     for name in ("truncate", "truncation"):
         assert_error(post(tei, {"input": [TEXT, LONG], name: False}, PATH), 400, "input.1", "tokens long")
@@ -207,17 +211,25 @@ def test_truncation_is_reported_or_refused(tei: Service) -> None:
             {"input": LONG, "truncation": False},
             'leave out "truncation": false to have it cut.',
         ),
-        ("/v1/embeddings", {"input": [LONG], "late_chunking": True}, 'set "truncate": true to have it cut.'),
         (
             "/v1/embeddings",
-            {"input": ["a", LONG], "late_chunking": True},
-            "with late_chunking they run as one text, so send them in several requests.",
+            {"input": ["a", LONG], "late_chunking": True, "truncation": False},
+            'leave out "truncation": false to have it read in windows.',
         ),
-        ("/v1/contextualizedembeddings", {"inputs": [[LONG]]}, ": shorten it."),
+        (
+            "/v1/embeddings",
+            {"input": ["a"], "late_chunking": True, "truncate": True, "overlap": 3},
+            "without truncate or truncate_prompt_tokens: leave it out.",
+        ),
+        (
+            "/v1/embeddings",
+            {"input": ["a"], "overlap": 3},
+            "without truncate or truncate_prompt_tokens: leave it out.",
+        ),
         (
             "/v1/contextualizedembeddings",
-            {"inputs": [["a", LONG]]},
-            "its parts run as one text, so send them as several documents.",
+            {"inputs": [["a", LONG]], "overlap": 254},
+            "overlap is 254 and a window has 254 tokens of the text: choose 0 to 253.",
         ),
         (
             "/v1/contextualizedembeddings",

@@ -123,10 +123,12 @@ def test_an_item_says_which_text_it_is(rankers: Service) -> None:
     encoded = rankers.encode(pairs, model="distilbert")
     assert answer["usage"] == encoded["usage"]
     for item in answer["data"]:
-        assert list(item) == ["index", "score", "text", "truncated", "original_length"]
+        covered = ["covered"] if item["truncated"] else []
+        assert list(item) == ["index", "score", "text", "truncated", "original_length", *covered]
         assert item["text"] == TEXTS[item["index"]]
         pair = encoded["data"][item["index"]]
-        assert (item["truncated"], item["original_length"]) == (pair["truncated"], pair["original_length"])
+        for name in ("truncated", "original_length", *covered):
+            assert item[name] == pair[name]
     order = [item["index"] for item in answer["data"]]
     assert order.index(1) + 1 == order.index(6)
     assert [item["truncated"] for item in answer["data"]].count(True) == 1

@@ -1,6 +1,7 @@
 """One vector for each chunk of a text, from one pass over all of it, whatever runs it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -63,6 +64,17 @@ def test_dense_layers_follow_the_mean() -> None:
     spans = ((0, 4), (3, 9))
     found = chunk_vectors(states, ChunksWant(spans, dimensions=5), [Dense(weight, bias, "Tanh")])
     assert distance(found, np.tanh(means(states, spans) @ weight.T + bias)[:, :5]) <= 1e-6
+
+
+def test_means_are_finished_later_as_at_once(model: Small) -> None:
+    """Of texts that are read in windows, what follows the mean is done to the means of several passes."""
+    (encoding,) = model.tokenizer.encode(TEXTS[:1])
+    want = ChunksWant(((1, 3), (2, 6)), normalize=True, dimensions=40)
+    means = replace(want, means=True)
+    at_once, later = run(model.backend, [encoding] * 2, [Want(heads=(want,)), Want(heads=(means,))])
+    assert later.heads["chunks"].shape == (2, model.backend.info.hidden_size)
+    found = model.backend.finish(later.heads["chunks"], want)
+    assert distance(found, at_once.heads["chunks"]) <= 1e-6
 
 
 def test_no_chunks_are_no_vectors() -> None:

@@ -106,7 +106,7 @@ def test_the_fields_are_those_of_the_contract() -> None:
     """What is documented is accepted, and nothing else."""
     common = {"inputs", "model", "truncate", "truncation_side", "prompt_name", "prompt", "task", "columns"}
     encode = {"outputs", "pooling", "pooling_layers", "normalize", "dimensions", "layers"}
-    encode |= {"precision", "chunks", "top_k", "role"}
+    encode |= {"precision", "chunks", "overlap", "top_k", "role"}
     assert set(EncodeRequest.model_fields) == common | encode
     attention = {"layers", "heads", "aggregate", "queries", "keys", "decimals"}
     assert common | attention <= set(AttentionRequest.model_fields)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from model.contract import Batch, ModelInfo, Output, Want
+from model.contract import Batch, ChunksWant, FloatArray, ModelInfo, Output, Want
 from model.progress import Progress
 from service.engine import measuring
 from service.engine.measuring import measure_speed, warm_up
@@ -132,6 +132,9 @@ class _Large:
     prepares_short = False
 
     def trim_memory(self) -> None: ...
+
+    def finish(self, means: FloatArray, want: ChunksWant) -> FloatArray:
+        raise AssertionError("no chunks are measured")
 
     def end_helpers(self) -> None: ...
 

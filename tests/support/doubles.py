@@ -15,7 +15,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from model.checkpoints.source import resolve
-from model.contract import Backend, Batch, ModelInfo, Output
+from model.contract import Backend, Batch, ChunksWant, FloatArray, ModelInfo, Output
 from model.progress import Progress
 from model.tokenization.tokenizer import TextTokenizer
 from service.app import create_app
@@ -99,6 +99,9 @@ class Watched:
 
     def cost(self, lengths: Sequence[int]) -> int:
         return self.inner.cost(lengths)
+
+    def finish(self, means: FloatArray, want: ChunksWant) -> FloatArray:
+        return self.inner.finish(means, want)
 
     def trim_memory(self) -> None:
         self.inner.trim_memory()

@@ -85,6 +85,8 @@ export interface Tokens {
   truncated: boolean;
   /** Tokens before truncation. */
   original_length: number;
+  /** What was read of a truncated text, or of both of a pair, in Unicode code points. */
+  covered: Span[] | null;
   /** The sentence vector, with "sentence" in `outputs`. */
   embedding: Vector | null;
   /** (layers, N, C), with "tokens" in `outputs`. */
@@ -102,6 +104,8 @@ export interface Chunks {
   offsets: Span[];
   /** The tokens of each chunk. */
   token_spans: Span[];
+  /** The tokens that were read together, of a text longer than the model reads. */
+  windows: Span[] | null;
 }
 
 /** Weights of words of the vocabulary, largest first. */
@@ -199,6 +203,7 @@ export function tokens(item: Json, { scale, precision }: Reading): Tokens {
     special: item.special ?? null,
     truncated: item.truncated,
     original_length: item.original_length,
+    covered: item.covered ?? null,
     embedding: vectors(item.embedding, precision)?.data ?? null,
     token_embeddings: floats(item.token_embeddings, scale),
   };
@@ -207,10 +212,10 @@ export function tokens(item: Json, { scale, precision }: Reading): Tokens {
 /** Read the chunks of an item: in a file their vectors are a tensor, and the rest is JSON. */
 function chunks(item: Json, { precision }: Reading): Chunks | null {
   if (!item.chunks) return null;
-  const { offsets, token_spans } = item.chunks;
+  const { offsets, token_spans, windows = null } = item.chunks;
   const embeddings = vectors(item["chunks.embeddings"] ?? item.chunks.embeddings, precision);
   if (embeddings?.shape[0] !== offsets.length) throw new Error("chunks has not one vector for each");
-  return { embeddings: embeddings as Tensor<Vector>, offsets, token_spans };
+  return { embeddings: embeddings as Tensor<Vector>, offsets, token_spans, windows };
 }
 
 function sparse(item: Json): SparseVector | null {

@@ -72,6 +72,8 @@ export interface EncodeFields extends TaskFields, VectorFields, ColumnFields {
   layers?: readonly number[];
   precision?: Precision;
   chunks?: ChunksField;
+  /** Of texts longer than the model reads: the tokens that each window repeats of the one before. */
+  overlap?: number;
   role?: "query" | "document";
   top_k?: number;
 }

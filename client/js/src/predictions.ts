@@ -1,7 +1,9 @@
 /** The parsed items of `/predict`, `/rerank` and `/decode`. */
 
 import { floats } from "./arrays.js";
-import { Answer, attentionMaps, tokens, type AttentionMaps, type Json, type Reading, type Tokens } from "./answers.js";
+import {
+  Answer, attentionMaps, tokens, type AttentionMaps, type Json, type Reading, type Span, type Tokens,
+} from "./answers.js";
 
 export interface Label {
   label: string;
@@ -42,6 +44,8 @@ export interface Ranked {
   truncated: boolean;
   /** Tokens before truncation. */
   original_length: number;
+  /** What was read of a truncated text, or of both of a pair, in Unicode code points. */
+  covered: Span[] | null;
   /** With `attention`: that of the query and the text. */
   maps: AttentionMaps | null;
 }
@@ -65,6 +69,7 @@ export function ranked(item: Json, reading: Reading): Ranked {
     text: item.text ?? null,
     truncated: item.truncated,
     original_length: item.original_length,
+    covered: item.covered ?? null,
     maps: maps(item, reading),
   };
 }

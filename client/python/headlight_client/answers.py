@@ -116,6 +116,8 @@ class Tokens:
     truncated: bool
     original_length: int
     """Tokens before truncation."""
+    covered: list[list[int]] | None
+    """What was read of a truncated text, or of both of a pair: [start, end), as for Python slices."""
     embedding: NDArray[Any] | None
     """The sentence vector, (dimensions,), with "sentence" in `outputs`; integers with another `precision`."""
     token_embeddings: FloatArray | None
@@ -186,6 +188,8 @@ class Chunks:
     """(chunks, 2): [start, end) in the text, as for Python slices."""
     token_spans: IntArray
     """(chunks, 2): the tokens [first, after) of each chunk."""
+    windows: IntArray | None
+    """(windows, 2): the tokens [first, after) read together, of a text longer than the model reads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,6 +363,7 @@ def token_columns(item: Json, scale: float) -> dict[str, Any]:
         "special": array("special", np.bool_),
         "truncated": item["truncated"],
         "original_length": item["original_length"],
+        "covered": item.get("covered"),
         "embedding": _vectors(item.get("embedding"), item),
         "token_embeddings": _floats(item.get("token_embeddings"), scale),
     }
@@ -378,10 +383,11 @@ def _chunks(item: Json) -> Chunks | None:
     chunks = item.get("chunks")
     if chunks is None:
         return None
-    names = ("offsets", "token_spans")
-    offsets, spans = (np.asarray(chunks[name], np.int64).reshape(-1, 2) for name in names)
+    names = ("offsets", "token_spans", "windows")
+    offsets, spans, windows = (np.asarray(chunks.get(name, ()), np.int64).reshape(-1, 2) for name in names)
     vectors = np.atleast_2d(np.asarray(_vectors(chunks["embeddings"], item)))
-    return Chunks(vectors[: len(offsets)], offsets, spans)  # a list of no chunks becomes one row
+    # A list of no chunks becomes one row.
+    return Chunks(vectors[: len(offsets)], offsets, spans, windows if len(windows) else None)
 
 
 def _sparse(item: Json) -> SparseVector | None:

@@ -85,12 +85,14 @@ class Ranked:
     truncated: bool
     original_length: int
     """Tokens before truncation."""
+    covered: list[list[int]] | None
+    """What was read of a truncated text, or of both of a pair: [start, end), as for Python slices."""
     maps: AttentionMaps | None
     """With `attention`: that of the query and the text."""
 
     def _rows(self) -> list[Row]:
         """The rows of `Answer.to_pandas`."""
-        row = {name: value for name, value in vars(self).items() if name != "maps"}
+        row = {name: value for name, value in vars(self).items() if name not in ("maps", "covered")}
         if self.text is None:
             del row["text"]
         return [row]
@@ -117,6 +119,7 @@ def ranked(item: Json, axes: Sequence[str], scale: float) -> Ranked:
         item.get("text"),
         item["truncated"],
         item["original_length"],
+        item.get("covered"),
         _maps(item, axes, scale),
     )
 

@@ -103,6 +103,7 @@ class Routes(
         layers: Indices | None = None,
         precision: Precision | None = None,
         chunks: Chunks | None = None,
+        overlap: int | None = None,
         role: Role | None = None,
         top_k: int | None = None,
         dtype: Literal["float32", "float16"] | None = None,
@@ -137,6 +138,7 @@ class Routes(
         layers: Indices | None = None,
         precision: Precision | None = None,
         chunks: Chunks | None = None,
+        overlap: int | None = None,
         role: Role | None = None,
         top_k: int | None = None,
     ) -> EncodeStreamT:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
 from service.protocols.fields import NonEmptyText, PositiveNumber, TextList
-from service.protocols.native.responses import AttentionItem, Usage
+from service.protocols.native.responses import COVERED, AttentionItem, Covered, Usage
 from service.protocols.native.schemas import ATTENTION_NAMES, AttentionOptions, ModelRequest
 from service.protocols.reranking import rank
 from service.replies.style import Format
@@ -57,6 +57,7 @@ class RankedItem(BaseModel):
         ge=0,
         description="Tokens before truncation: of the pair, or of the text if it runs alone.",
     )
+    covered: Covered | None = COVERED
 
 
 class RankedPair(AttentionItem):

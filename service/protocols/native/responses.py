@@ -4,8 +4,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from model.contract import MEANINGS, STATISTICS
+from model.contract import STATISTICS, Statistic
 from service.tasks.results import COLUMNS
+
+Covered = list[tuple[int, int]]
+COVERED: Any = Field(
+    None,
+    description="What was read of a truncated text, or of both of a pair: `[start, end]` in Unicode code "
+    "points. Absent if all was.",
+)
 
 
 class TokenColumns(BaseModel):
@@ -25,6 +32,7 @@ class TokenColumns(BaseModel):
     special: list[bool] = Field(description="Whether the tokenizer added the token.")
     truncated: bool
     original_length: int = Field(ge=0, description="Tokens before truncation.")
+    covered: Covered | None = COVERED
 
 
 def _without_some(schema: dict[str, Any]) -> None:
@@ -50,6 +58,11 @@ class ChunkVectors(BaseModel):
     )
     token_spans: list[tuple[int, int]] = Field(
         description="`[first, after]`: positions of the tokens whose mean the vector is."
+    )
+    windows: list[tuple[int, int]] | None = Field(
+        None,
+        description="Of a text longer than the model's limit: `[first, after]`, the tokens of the text that "
+        "each window has in which it was read.",
     )
     embeddings: list[list[float]] = Field(description="(chunks, dimensions).")
 
@@ -92,8 +105,20 @@ class EncodeResponse(BaseModel):
     usage: Usage
 
 
+_MEANINGS: dict[Statistic, str] = {
+    "entropy": "In nats.",
+    "confidence": "The largest weight of a row.",
+    "mean_distance": "Weighted distance from query to key, in tokens or words.",
+    "self": "Weight on the token or word itself.",
+    "previous": "Weight on the previous one, 0 for the first.",
+    "next": "Weight on the next one, 0 for the last.",
+    "special": "Weight on special tokens.",
+    "argmax_self": "Share of rows with the largest weight on themselves.",
+    "argmax_previous": "Share of rows with the largest weight on the previous one.",
+    "argmax_next": "Share of rows with the largest weight on the next one.",
+}
 _STATISTICS: dict[str, Any] = {
-    name: (list[list[float]] | None, Field(None, description=MEANINGS[name])) for name in STATISTICS
+    name: (list[list[float]] | None, Field(None, description=_MEANINGS[name])) for name in STATISTICS
 }
 Summary = create_model(
     "Summary",

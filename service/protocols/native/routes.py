@@ -32,6 +32,7 @@ from service.tasks.heads import SparsePlan, plan_sparse, plan_token_vectors
 from service.tasks.precision import Precision
 from service.tasks.prompts import choose_prompt, choose_task
 from service.tasks.view import View
+from service.tasks.windows import LongWindows
 
 
 async def encode(request: Request) -> Response:
@@ -70,27 +71,38 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     precision: Precision = "float32"
     view: Callable[[int, Encoding], View]
     holding, way_out = None, "send fewer or shorter inputs"
+    windows = list[LongWindows | None]()
     if body.role is not None:  # a query or document, for late interaction
         view = plan_token_vectors(engine, engines, task, body.columns).view
     else:
         sparse = plan_sparse(body.top_k, engine, engines) if "sparse" in body.outputs else None
         plan = plan_encode(body.embeddings, engine.info, task)
-        view, precision = partial(_view, plan, sparse, body.inputs), plan.precision
+        view, precision = partial(_view, plan, sparse, body.inputs, windows), plan.precision
         if plan.chunks is not None:
-            holding = Holding(partial(plan.most_chunks, body.inputs), held_by_chunks)
+            holding = Holding(partial(plan.most_chunks, body.inputs, windows), held_by_chunks)
         ways = ["send fewer inputs", "choose fewer `layers` or `pooling_layers`"]
         ways += ["choose fewer `chunks`"] if plan.chunks is not None else []
         ways += ["set `top_k`"] if sparse is not None else []
         way_out = any_of([*ways, "leave `tokens` out of `outputs`"])
-    encodings = await exchange.tokenize(body.inputs, body.truncation, prompt, role=body.role)
+    if body.chunks is not None and body.truncate:
+        encodings, windows[:] = await exchange.tokenize_whole(
+            body.inputs, body.truncation, prompt, body.overlap
+        )
+    else:
+        encodings = await exchange.tokenize(body.inputs, body.truncation, prompt, role=body.role)
     style = exchange.style(precision=precision)
     return await exchange.answer(style, encodings, view, way_out, holding)
 
 
 def _view(
-    plan: EncodePlan, sparse: SparsePlan | None, texts: Sequence[Text], index: int, encoding: Encoding
+    plan: EncodePlan,
+    sparse: SparsePlan | None,
+    texts: Sequence[Text],
+    windows: Sequence[LongWindows | None],
+    index: int,
+    encoding: Encoding,
 ) -> View:
-    view = plan.view(index, encoding, texts[index])
+    view = plan.view(index, encoding, texts[index], windows[index] if windows else None)
     return view if sparse is None else sparse.extend(view)
 
 

@@ -203,6 +203,12 @@ class EncodeRequest(InputsRequest):
         "text a list of `[start, end]` in Unicode code points. A vector is the mean over the tokens that "
         "begin in the chunk.",
     )
+    overlap: WholeNumber | None = Field(
+        None,
+        ge=0,
+        description="With `chunks`, a text longer than the model's limit is read in windows: how many tokens "
+        "each repeats of the one before; by default a quarter of a window.",
+    )
 
     @model_validator(mode="after")
     def _effective(self) -> "EncodeRequest":
@@ -212,6 +218,8 @@ class EncodeRequest(InputsRequest):
             raise invalid("outputs", 'must not be empty without chunks: choose "sentence" or "tokens"')
         else:
             _check_pooled(self, self.outputs)
+        if self.is_overridden("overlap"):
+            self._check_overlap()
         if "tokens" not in self.outputs and self.is_overridden("layers"):
             raise invalid("layers", 'has no effect without "tokens" in outputs: leave it out or add "tokens"')
         if "sparse" not in self.outputs and self.is_overridden("top_k"):
@@ -219,6 +227,12 @@ class EncodeRequest(InputsRequest):
         if self.role is not None:
             self._check_role()
         return self
+
+    def _check_overlap(self) -> None:
+        if self.chunks is None:
+            raise invalid("overlap", "is that of windows for chunks: leave it out or add chunks")
+        if not self.truncate:
+            raise invalid("overlap", 'has no effect with "truncate": false: leave one of them out')
 
     def _check_role(self) -> None:
         if set(self.outputs) != {"tokens"} or self.chunks is not None:

@@ -1,5 +1,6 @@
 """`POST /tokenize`: the tokens that `/encode` would run."""
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -56,6 +57,6 @@ async def _tokenize(exchange: Exchange, body: TokenizeRequest) -> Response:
 
     kept, size = await exchange.off_loop(prepare, sum(map(len, encodings)))
     exchange.reserve_answer(style, size, "send fewer or shorter inputs")
-    work = Work(len(encodings), sum(encoding.truncated for encoding in encodings))
+    work = replace(Work.of(encodings), tokens=0)
     items = (Item(columns(index, encoding), {}) for index, encoding in enumerate(kept))
     return await exchange.delivery(style, work, size).deliver(items)

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from model.tokenization.tokenizer import Truncation
 from service.protocols.embedding import prompt_of
 from service.protocols.exchange import Exchange
-from service.protocols.fields import PositiveNumber, invalid, text_list
+from service.protocols.fields import PositiveNumber, WholeNumber, invalid, text_list
 from service.protocols.lenient import Asked
 from service.protocols.openai.embeddings import OpenAIEmbedding, frame, write_parts
-from service.protocols.openai.fields import Numbers
+from service.protocols.openai.fields import OVERLAP, Numbers
 from service.protocols.openai.parts import Documents, embed_parts
 from service.tasks.embed import EmbedOptions
 from service.tasks.results import Item
@@ -63,6 +63,7 @@ class ContextualizedRequest(Asked):
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="`base64` is the bytes of the numbers, floats as float32, little-endian."
     )
+    overlap: WholeNumber | None = OVERLAP
     enable_auto_chunking: Off = Field(
         default=False, description="Only `false`: send the parts, or see `chunks` of `/encode`."
     )
@@ -103,10 +104,11 @@ async def contextualized(exchange: Exchange, body: ContextualizedRequest) -> Res
         "inputs.{}".format,
         "inputs.{}.{}".format,
         "The parts of {}",
-        "its parts run as one text, so send them as several documents",
+        windowed=True,
+        overlap=body.overlap,
     )
-    whole, prompt = Truncation(allowed=False), prompt_of(body.input_type, info)
-    return await embed_parts(exchange, documents, body.options(), whole, prompt, _FEWER, info.default_task)
+    prompt, task = prompt_of(body.input_type, info), info.default_task
+    return await embed_parts(exchange, documents, body.options(), Truncation(), prompt, _FEWER, task)
 
 
 def _document(item: Item, *, base64: bool) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from service.protocols.embedding import embed, vector
 from service.protocols.exchange import Exchange
 from service.protocols.fields import Listed
 from service.protocols.openai.fields import EmbeddingsRequest
-from service.protocols.openai.parts import ITEM_BYTES, Documents, count_truncated, embed_parts
+from service.protocols.openai.parts import ITEM_BYTES, Documents, embed_parts
 from service.protocols.texts_or_ids import TextOrIds, tokenize_inputs
 from service.tasks.embed import plan_encode
 from service.tasks.prompts import choose_prompt, find_prompt
@@ -65,8 +65,7 @@ async def embeddings(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     plan, prompt = plan_encode(body.options(), info, task), _choose_prompt(body, info)
     encodings = await _tokenize(exchange, body, prompt)
     exchange.value = lambda item: _one(item.columns["index"], vector(item), base64=body.base64)
-    response = await embed(exchange, plan, encodings, way_out, column_bytes=ITEM_BYTES)
-    return count_truncated(response, encodings)
+    return await embed(exchange, plan, encodings, way_out, column_bytes=ITEM_BYTES)
 
 
 async def _embed_parts(
@@ -85,7 +84,8 @@ async def _embed_parts(
         lambda _: "input",
         lambda _, part: body.input.place("input", part),
         "With late_chunking the items of {}",
-        "with late_chunking they run as one text, so send them in several requests",
+        body.windowed,
+        body.overlap,
     )
     exchange.alone, exchange.value = True, partial(write_parts, base64=body.base64)
     prompt = _choose_prompt(body, exchange.engine.info)

@@ -1,6 +1,6 @@
 """The fields of `/v1/embeddings`: OpenAI's, Jina's and Voyage's, which do not contradict each other."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -16,13 +16,31 @@ from pydantic import (
 from model.tokenization.tokenizer import Side, Truncation
 from service.http.request_body import SEVERAL
 from service.protocols.decoding import check_counts
-from service.protocols.fields import MAX_IDS, Listed, MostTokens, PositiveNumber, invalid, text_of
+from service.protocols.fields import (
+    MAX_IDS,
+    Listed,
+    MostTokens,
+    PositiveNumber,
+    WholeNumber,
+    invalid,
+    text_of,
+)
 from service.protocols.lenient import CUT_AND_NOT, TRUNCATION_SIDE, Asked, agree, cut_to
 from service.protocols.texts_or_ids import TEXTS_OR_IDS, TextOrIds, texts_or_ids
 from service.settings import MOST_EMBEDDINGS
 from service.tasks.embed import EmbedOptions
 from service.tasks.precision import Precision
 
+OVERLAP: Any = Field(
+    None,
+    ge=0,
+    description="Of parts that are too long together for the model: how many tokens each of the windows in "
+    "which they are read repeats of the one before; by default a quarter of a window.",
+)
+_WINDOWS_ONLY = (
+    "is that of windows, which a request has with late_chunking and without truncate or "
+    "truncate_prompt_tokens: leave it out"
+)
 _JOIN = "join some of them, or send the text to /encode with `chunks`"
 Encoding = Literal["float", "base64"]
 Numbers = Literal["float", "int8", "uint8", "binary", "ubinary"]
@@ -85,7 +103,8 @@ class EmbeddingsRequest(Asked):
     truncate: StrictBool | None = Field(
         None,
         description="Truncate texts longer than the model's limit, the default; `false` refuses them. The "
-        "response's header `X-Truncated-Inputs` counts them. With `late_chunking` only if it is `true`.",
+        "response's header `X-Truncated-Inputs` counts them. With `late_chunking` only if it is `true`: by "
+        "default longer texts are then read in windows.",
     )
     truncation: StrictBool | None = Field(None, description="Voyage's name of `truncate`.")
     truncate_prompt_tokens: MostTokens | None = Field(
@@ -99,6 +118,7 @@ class EmbeddingsRequest(Asked):
         description="The texts are parts of one, which runs as a whole; each part's vector is the mean of "
         "its tokens.",
     )
+    overlap: WholeNumber | None = OVERLAP
     input_type: StrictStr | None = Field(
         None, description="What the texts are for, such as `query` or `document`: chooses the model's prompt."
     )
@@ -116,6 +136,8 @@ class EmbeddingsRequest(Asked):
         # `base64` is no type of numbers: it may stand beside one, but not beside the other form.
         types = self.sent(*_TYPES)
         agree({name: kind for name, kind in types.items() if kind != "base64"})
+        if self.overlap is not None and not (self.late_chunking and self.windowed):
+            raise invalid("overlap", _WINDOWS_ONLY)
         form = self.sent("encoding_format") if self.encoding_format == "float" else {}
         agree(form | {name: kind for name, kind in types.items() if kind == "base64"})
         return self
@@ -145,15 +167,21 @@ class EmbeddingsRequest(Asked):
     @property
     def cuts(self) -> Truncation:
         """Whether and where texts may be truncated."""
-        said = self.truncate if self.truncate is not None else self.truncation
-        allowed = said if said is not None else not self.late_chunking
+        allowed = self._said_of_cuts is not False
         return cut_to(self.truncate_prompt_tokens, self.truncation_side, allowed=allowed)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether parts that are too long together are read in windows."""
+        return self._said_of_cuts is None and self.truncate_prompt_tokens is None
+
+    @property
+    def _said_of_cuts(self) -> bool | None:
+        return self.truncate if self.truncate is not None else self.truncation
 
     @property
     def cutting(self) -> str:
         """What to change for too long a text to be cut."""
-        if self.late_chunking:
-            return 'set "truncate": true'
         return f'leave out "{"truncation" if self.truncate is None else "truncate"}": false'
 
     @property

@@ -16,6 +16,7 @@ from service.tasks.chunks import NoTokens
 from service.tasks.embed import EmbedOptions, EncodePlan, plan_encode
 from service.tasks.results import Expected
 from service.tasks.view import View
+from service.tasks.windows import LongWindows
 
 ITEM_BYTES = 64
 """Of an item in JSON, with its punctuation: the names of its fields, and its index."""
@@ -32,8 +33,10 @@ class Documents:
     """Names a part of a document."""
     called: str
     """What the parts of a document, whose place is put in, are called at the beginning of a sentence."""
-    apart: str
-    """What to do about parts that are too long together."""
+    windowed: bool
+    """Whether parts that are too long together are read in windows."""
+    overlap: int | None
+    """Of windows, in tokens; None: a quarter."""
 
 
 async def embed_parts(
@@ -48,29 +51,28 @@ async def embed_parts(
     """Answer with the vectors of each document's parts."""
     wholes = [*map("".join, documents.parts)]
     _plan(exchange, documents.parts[0], options, task)
-    encodings = await _tokenize(exchange, wholes, documents, truncation, prompt)
+    windows: Sequence[LongWindows | None] = [None] * len(wholes)
+    if documents.windowed:
+        encodings, windows = await exchange.tokenize_whole(
+            wholes, truncation, prompt, documents.overlap, documents.place
+        )
+    else:
+        encodings = await _tokenize(exchange, wholes, truncation, prompt, documents.place)
 
     def view(index: int, encoding: Encoding) -> View:
         parts = documents.parts[index]
         plan = _plan(exchange, parts, options, task)
         try:
-            view = plan.view(index, encoding, wholes[index])
+            view = plan.view(index, encoding, wholes[index], windows[index])
         except NoTokens as error:
             field = documents.place_part(index, error.number)
             called = documents.called.format(documents.place(index))
             raise _no_tokens(error, field, parts[error.number], called) from None
-        expected = Expected(view.expected.arrays, column_bytes=ITEM_BYTES * (1 + len(parts)))
-        return View(view.want, {"index": index}, expected, precision=plan.precision)
+        size, held = ITEM_BYTES * (1 + len(parts)), view.expected.held_bytes
+        expected = Expected(view.expected.arrays, column_bytes=size, held_bytes=held)
+        return replace(view, columns={"index": index}, expected=expected)
 
-    response = await answer_views(exchange, encodings, view, way_out, options.precision)
-    return count_truncated(response, encodings)
-
-
-def count_truncated(response: Response, encodings: Sequence[Encoding]) -> Response:
-    """Say in a header how many texts were truncated, if any were."""
-    if truncated := sum(one.truncated for one in encodings):
-        response.headers["x-truncated-inputs"] = str(truncated)
-    return response
+    return await answer_views(exchange, encodings, view, way_out, options.precision)
 
 
 def _plan(exchange: Exchange, parts: Sequence[str], options: EmbedOptions, task: str | None) -> EncodePlan:
@@ -79,15 +81,16 @@ def _plan(exchange: Exchange, parts: Sequence[str], options: EmbedOptions, task:
 
 
 async def _tokenize(
-    exchange: Exchange, wholes: Sequence[str], documents: Documents, truncation: Truncation, prompt: str
+    exchange: Exchange,
+    wholes: Sequence[str],
+    truncation: Truncation,
+    prompt: str,
+    place: Callable[[int], str],
 ) -> list[Encoding]:
     try:
-        return await exchange.tokenize(wholes, truncation, prompt, documents.place)
+        return await exchange.tokenize(wholes, truncation, prompt, place)
     except InputTooLong as error:
-        index = [*map(documents.place, range(len(wholes)))].index(error.field)
-        if len(documents.parts[index]) == 1:
-            raise
-        error.way_out = documents.apart
+        error.way_out = f"{exchange.cutting} to have it read in windows"
         raise
 
 
