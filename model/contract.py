@@ -33,18 +33,6 @@ Statistic = Literal[
 ]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 """The statistics that a summary computes for each head, in this order; `docs/api.md` defines them."""
-MEANINGS: dict[Statistic, str] = {
-    "entropy": "In nats.",
-    "confidence": "The largest weight of a row.",
-    "mean_distance": "Weighted distance from query to key, in tokens or words.",
-    "self": "Weight on the token or word itself.",
-    "previous": "Weight on the previous one, 0 for the first.",
-    "next": "Weight on the next one, 0 for the last.",
-    "special": "Weight on special tokens.",
-    "argmax_self": "Share of rows with the largest weight on themselves.",
-    "argmax_previous": "Share of rows with the largest weight on the previous one.",
-    "argmax_next": "Share of rows with the largest weight on the next one.",
-}
 PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last"]
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
@@ -192,7 +180,15 @@ class ChunksWant:
     dimensions: int | None = None
 
 
-HeadWant = LogitsWant | SparseWant | TokenVectorsWant | ChunksWant
+@dataclass(frozen=True, slots=True)
+class ContributionsWant:
+    """What each token adds to the sentence vector that is wanted too: `contributions`, float64 (N + 1, E).
+
+    The rows sum to the vector; the last one is what the biases of dense layers add.
+    """
+
+
+HeadWant = LogitsWant | SparseWant | TokenVectorsWant | ChunksWant | ContributionsWant
 """What is computed from the last hidden state of a sequence, besides its sentence vector."""
 
 
@@ -312,7 +308,8 @@ class ModelInfo:
     are the names of the model's adapters; `default_task` is the one that sequences without a task run with,
     None if they run without an adapter. `head` is what the model predicts, None for a plain encoder.
     `similarity` is the function that its sentence vectors are meant to be compared with; `no_ranking` is why
-    texts cannot be ranked by them, None if they can. `weight_bytes` is the size of the files with weights, or
+    texts cannot be ranked by them, None if they can. `nonlinear` names a step after the pooling that is not
+    linear, None if there is none. `weight_bytes` is the size of the files with weights, or
     of the graph; `parameters` counts them, None in a graph. `processors` says what an eight-bit graph is for.
     """
 
@@ -341,6 +338,7 @@ class ModelInfo:
     head: HeadInfo | None = None
     similarity: Similarity = "cosine"
     no_ranking: str | None = None
+    nonlinear: str | None = None
     weight_bytes: int = 0
     parameters: int | None = None
     processors: str | None = None

@@ -133,6 +133,7 @@ class ModelFolder:
             head=head or self.head,
             similarity=self.layout.similarity,
             no_ranking=self.no_ranking,
+            nonlinear=next((step.nonlinear for step in self.dense if step.nonlinear), None),
         )
 
 

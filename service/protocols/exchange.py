@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import starmap
@@ -16,7 +16,7 @@ from model.contract import Encoding, Output, Role, Want
 from model.errors import InputTooLong, InputTooSlow, NoTokens
 from model.tokenization.tokenizer import Text, Truncation
 from service.engine.admission import DeadlineTooShort, OverloadedError
-from service.engine.engine import Engine, Result
+from service.engine.engine import Arrivals, Engine, Result
 from service.http.delivery import Delivery, Work
 from service.http.request_body import ParsedRequest
 from service.http.request_context import RequestContext, context_of
@@ -243,8 +243,7 @@ class Exchange:
             return views[index].item(output)
 
         if style.format == "ndjson":
-            self._begin_queue()
-            stream = self.engine.stream(encodings, wants, self.context.permit)
+            stream = self.stream(encodings, wants)
             return await delivery.deliver_lines(stream, self.in_time, make_item)
         result = await self.run(encodings, wants)
         return await delivery.deliver(starmap(make_item, enumerate(result.outputs)))
@@ -253,6 +252,11 @@ class Exchange:
         """Prepare the delivery of a response of at most `size` bytes, or made from arrays of that size."""
         self.context.record.stages["tokenize"] = self.tokenize_s
         return Delivery(self.request, self.context, self.state, self.engine.name, style, work, size)
+
+    def stream(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> AsyncGenerator[Arrivals, None]:
+        """Compute outputs that arrive one after the other."""
+        self._begin_queue()
+        return self.engine.stream(encodings, wants, self.context.permit)
 
     async def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> Result:
         """Compute all outputs, of which a response will be made; raises as `answer` does."""
@@ -265,9 +269,8 @@ class Exchange:
         self, encodings: Sequence[Encoding], wants: Sequence[Want], take: Callable[[int, Output], None]
     ) -> None:
         """Do what `run` does, but hand on each output with its index as it arrives, so that few are kept."""
-        self._begin_queue()
         start, waited_s = time.perf_counter(), None
-        async with aclosing(self.engine.stream(encodings, wants, self.context.permit)) as stream:
+        async with aclosing(self.stream(encodings, wants)) as stream:
             async for arrivals in stream:
                 waited_s = arrivals.queue_s if waited_s is None else waited_s
                 for index, output in arrivals.outputs:

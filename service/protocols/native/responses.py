@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from model.contract import MEANINGS, STATISTICS
+from model.contract import STATISTICS, Statistic
 from service.tasks.results import COLUMNS
 
 
@@ -92,8 +92,20 @@ class EncodeResponse(BaseModel):
     usage: Usage
 
 
+_MEANINGS: dict[Statistic, str] = {
+    "entropy": "In nats.",
+    "confidence": "The largest weight of a row.",
+    "mean_distance": "Weighted distance from query to key, in tokens or words.",
+    "self": "Weight on the token or word itself.",
+    "previous": "Weight on the previous one, 0 for the first.",
+    "next": "Weight on the next one, 0 for the last.",
+    "special": "Weight on special tokens.",
+    "argmax_self": "Share of rows with the largest weight on themselves.",
+    "argmax_previous": "Share of rows with the largest weight on the previous one.",
+    "argmax_next": "Share of rows with the largest weight on the next one.",
+}
 _STATISTICS: dict[str, Any] = {
-    name: (list[list[float]] | None, Field(None, description=MEANINGS[name])) for name in STATISTICS
+    name: (list[list[float]] | None, Field(None, description=_MEANINGS[name])) for name in STATISTICS
 }
 Summary = create_model(
     "Summary",
