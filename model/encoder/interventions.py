@@ -80,8 +80,7 @@ class Interventions:
         missing = [kind for kind in self.kinds if kind not in allowed]
         if missing:
             raise Unsupported(
-                f"this model runs as a graph that cannot change {' and '.join(missing)}: serve its weights "
-                'with PyTorch (HEADLIGHT_BACKEND="torch"), which runs every intervention'
-                + ("." if missing == ["states"] else ", or export the graph again."),
+                f"this model runs as a graph, in which {' and '.join(missing)} cannot be changed: serve its "
+                'checkpoint with PyTorch (HEADLIGHT_BACKEND="torch"), which runs every intervention.',
                 field="interventions",
             )
