@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.encoder.adapters import TaskRows
+from model.encoder.attending.disentangled import PositionVectors, attend_disentangled, position_scores
+from model.encoder.attending.padded_runs import attend_in_padded_runs
 from model.encoder.config import AttentionSimilarity, EncoderConfig
-from model.encoder.disentangled import PositionVectors, attend_disentangled, position_scores
 from model.encoder.linear import Linear, widened
 from model.encoder.norms import head_norm
 from model.encoder.packing import Packing, Run
-from model.encoder.padded_runs import attend_in_padded_runs
 from model.encoder.parts import LayerConfig
 from model.encoder.positions import by_query_and_key, rotate, visible
 

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.encoder.adapters import TableAdapters, TaskRows
+from model.encoder.attending.disentangled import DistanceEmbeddings, PositionVectors, distance_rows
 from model.encoder.attention import Angles, Bias, SelfAttention
 from model.encoder.block import Block
 from model.encoder.config import EncoderConfig
 from model.encoder.convolution import convolve_packed
-from model.encoder.disentangled import DistanceEmbeddings, PositionVectors, distance_rows
 from model.encoder.feed_forward import Experts, FeedForward
 from model.encoder.linear import Linear
 from model.encoder.norms import make_norm
