@@ -312,9 +312,9 @@ class ModelInfo:
     None if they run without an adapter. `head` is what the model predicts, None for a plain encoder.
     `similarity` is the function that its sentence vectors are meant to be compared with; `no_ranking` is why
     texts cannot be ranked by them, None if they can. `nonlinear` names a step after the pooling that is not
-    linear, None if there is none. `weight_bytes` is the size of the files with weights, or
-    of the graph; `parameters` counts them, None in a graph. `processors` says what an eight-bit graph is for.
-    `interventions` are the kinds that it can run.
+    linear, None if there is none, and `mask_token` is the id of the token that stands for any word.
+    `weight_bytes` is the size of the files with weights, or of the graph; `parameters` counts them, None in a
+    graph. `processors` says what an eight-bit graph is for. `interventions` are the kinds that it can run.
     """
 
     family: str
@@ -343,6 +343,7 @@ class ModelInfo:
     similarity: Similarity = "cosine"
     no_ranking: str | None = None
     nonlinear: str | None = None
+    mask_token: int | None = None
     weight_bytes: int = 0
     parameters: int | None = None
     processors: str | None = None

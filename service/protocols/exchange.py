@@ -290,9 +290,13 @@ class Exchange:
         stages.begin("compute", stages.begun["queue"] + result.queue_s)
         stages |= {"queue": result.queue_s, "compute": result.compute_s}
 
+    def reserve(self, size: int) -> None:
+        """Reserve memory for what is not part of the response; raises the 429."""
+        self.state.memory.take(self.context.permit, size)
+
     def reserve_arrays(self, shape: tuple[int, ...], *, copies: int) -> None:
         """Reserve memory for float32 arrays that are not part of the response; raises the 429."""
-        self.state.memory.take(self.context.permit, 4 * copies * math.prod(shape))
+        self.reserve(4 * copies * math.prod(shape))
 
     def reserve_answer(
         self, style: AnswerStyle, size: int, way_out: str, *, waiting: int = 0, unused: int = 0

@@ -9,35 +9,63 @@ from starlette.responses import Response
 from model.contract import Encoding, Output
 from service.engine.engine import Arrivals
 from service.http.delivery import Work
+from service.problems import Problem
 from service.protocols.exchange import Exchange
 from service.protocols.ways_out import any_of
 from service.replies.answer_size import bound, waiting_bytes
-from service.tasks.explain import ExplainOptions, Explanation
-from service.tasks.parts import InteractionParts, plan_parts
+from service.tasks.explain import ExplainOptions, Explanation, Method, units_of
+from service.tasks.explaining import choose_target, plan_explanation
 from service.tasks.prompts import choose_prompt
 from service.tasks.results import Item
+from service.tasks.targets import InteractionTarget, LabelTarget, Target
+from service.tasks.units import Units
+
+# What a further sequence takes while it waits: its ids and segments, and the objects around them (measured).
+_TOKEN_BYTES, _SEQUENCE_BYTES = 16, 1500
 
 
 async def explain(exchange: Exchange, options: ExplainOptions) -> Response:
     """Answer with an explanation of each input."""
-    info = exchange.engine.info
-    plan = plan_parts(options, info)
-    prompt = choose_prompt(info, options.prompt_name, options.prompt)
-    encodings = await _tokenize(exchange, options, prompt, roles=isinstance(plan, InteractionParts))
-    work = sum(map(len, chain.from_iterable(encodings)))
+    engine = exchange.engine
+    target = choose_target(options, engine, exchange.state.engines)
+    plan = plan_explanation(options, engine, target)
+    encodings = await _tokenize(exchange, options, target)
+    tokens = sum(map(len, chain.from_iterable(encodings)))
+
+    def find_units() -> list[list[Units]]:
+        return [units_of(options, index, some) for index, some in enumerate(encodings)]
+
+    units = await exchange.off_loop(find_units, tokens)
+    further = [plan.further(several) for several in units]
+    sequences, more = (sum(counts) for counts in zip(*further, strict=True))
+    _check_work(exchange, sequences, tokens + more)
+    exchange.reserve(_SEQUENCE_BYTES * sequences + _TOKEN_BYTES * more)
     explanations = await exchange.off_loop(
-        lambda: [plan.explain(index, some) for index, some in enumerate(encodings)], work
+        lambda: [plan.explain(index, several) for index, several in enumerate(units)], tokens + more
     )
-    return await _answer(exchange, options, explanations)
+    return await _answer(exchange, plan.method, explanations)
 
 
-async def _tokenize(
-    exchange: Exchange, options: ExplainOptions, prompt: str, *, roles: bool
-) -> list[list[Encoding]]:
-    """Tokenize the two texts of each pair apart."""
-    pairs = [text for text in options.inputs if not isinstance(text, str)]
-    truncation = options.truncation
-    if roles:
+def _check_work(exchange: Exchange, sequences: int, tokens: int) -> None:
+    """Raise the 413 for more tokens than one client may have waiting."""
+    limit = exchange.engine.max_queue_tokens // 2
+    if sequences and tokens > limit:
+        raise Problem(
+            "explanation-too-large",
+            f"The inputs would run once more without each of {sequences} units, with {tokens} tokens in all, "
+            f"and the limit is {limit}: send fewer or shorter inputs, or choose a larger `unit`.",
+            members={"limit": limit, "actual": tokens},
+        )
+
+
+async def _tokenize(exchange: Exchange, options: ExplainOptions, target: Target) -> list[list[Encoding]]:
+    """Tokenize the inputs; two texts that are compared run apart."""
+    truncation, inputs, info = options.truncation, options.inputs, exchange.engine.info
+    if isinstance(target, LabelTarget):
+        prompt = choose_prompt(info) if target.option.kind == "score" else ""
+        return [[one] for one in await exchange.tokenize(inputs, truncation, prompt)]
+    pairs = [text for text in inputs if not isinstance(text, str)]
+    if isinstance(target, InteractionTarget):
         queries = await exchange.tokenize(
             [query for query, _ in pairs], truncation, place="inputs.{}.0".format, role="query"
         )
@@ -45,8 +73,8 @@ async def _tokenize(
             [text for _, text in pairs], truncation, place="inputs.{}.1".format, role="document"
         )
         return [list(one) for one in zip(queries, documents, strict=True)]
-    texts = [text for pair in pairs for text in pair]
-    encodings = await exchange.tokenize(texts, truncation, prompt, _place)
+    prompt = choose_prompt(info, options.prompt_name, options.prompt)
+    encodings = await exchange.tokenize([text for pair in pairs for text in pair], truncation, prompt, _place)
     return [encodings[i : i + 2] for i in range(0, len(encodings), 2)]
 
 
@@ -54,11 +82,9 @@ def _place(index: int) -> str:
     return f"inputs.{index // 2}.{index % 2}"
 
 
-async def _answer(
-    exchange: Exchange, options: ExplainOptions, explanations: Sequence[Explanation]
-) -> Response:
+async def _answer(exchange: Exchange, method: Method, explanations: Sequence[Explanation]) -> Response:
     """Run the sequences of all items together, and answer with an item for each explanation."""
-    style = exchange.style(method=options.method)
+    style = exchange.style(method=method)
     expected = [one.expected for one in explanations]
     size, waiting = bound(style, expected), waiting_bytes(style, expected)
     exchange.reserve_answer(style, size, _way_out(exchange), waiting=waiting)

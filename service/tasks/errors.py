@@ -19,7 +19,7 @@ class OptionError(Exception):
         say: Callable[[Names], str],
         *,
         option: str,
-        kind: Literal["invalid-request", "unsupported"] = "invalid-request",
+        kind: Literal["invalid-request", "unsupported", "explanation-too-large"] = "invalid-request",
         **members: Any,
     ) -> None:
         super().__init__(say(str))

@@ -1,9 +1,9 @@
-"""What in two texts makes them similar: which score is explained, how, and of which parts it is the sum."""
+"""What an explanation is made of: options, the sequences that run for an input, its units and its item."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
@@ -12,9 +12,12 @@ from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Text, Truncation
 from service.tasks.errors import OptionError
 from service.tasks.results import Expected, Item, columns
-from service.tasks.units import Unit, Units, describe
+from service.tasks.targets import TargetOption
+from service.tasks.units import Unit, Units
 
-Method = Literal["parts"]
+Method = Literal["parts", "occlusion"]
+Replacement = Literal["mask", "remove"]
+"""What a unit is replaced by: the token that stands for any word, or nothing."""
 
 OF_VECTORS = ("function", "pooling", "dimensions", "prompt_name", "prompt")
 """Options that only similarities of sentence vectors have."""
@@ -28,8 +31,10 @@ class ExplainOptions:
     """What to explain, and how; None stands for the model's own choice."""
 
     inputs: Sequence[Text]
-    method: Method = "parts"
+    target: TargetOption | None = None
+    method: Method | None = None
     unit: Unit = "word"
+    replacement: Replacement | None = None
     function: Similarity | None = None
     pooling: Pooling | None = None
     dimensions: int | None = None
@@ -47,6 +52,10 @@ class ExplainOptions:
             )
 
 
+Found = tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]
+"""Further columns of an item, and its arrays."""
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The plan of one item: the sequences that run for it, and what is made of their outputs."""
@@ -55,18 +64,31 @@ class Explanation:
     wants: Sequence[Want]
     columns: Mapping[str, Any]
     expected: Expected
-    found: Callable[[Sequence[Output]], tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]]
-    """Makes the other columns and the arrays of the item."""
+    find: Callable[[Sequence[Output]], Found]
 
     def item(self, outputs: Sequence[Output]) -> Item:
         """Build the item."""
-        more, arrays = self.found(outputs)
+        more, arrays = self.find(outputs)
         return Item({**self.columns, **more}, arrays)
 
 
-def item_columns(index: int, several: Sequence[Units], *, bias: bool = False) -> dict[str, Any]:
+class ExplainPlan(Protocol):
+    """How the inputs of a request are explained."""
+
+    @property
+    def method(self) -> Method:
+        """The method."""
+
+    def further(self, several: Sequence[Units], /) -> tuple[int, int]:
+        """Count the sequences that run besides those of an input itself, and their tokens."""
+
+    def explain(self, index: int, several: Sequence[Units], /) -> Explanation:
+        """Plan one input; raises OptionError."""
+
+
+def item_columns(index: int, several: Sequence[Units], units: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of the tokens of one text, or of both one after the other, and their units."""
-    return columns(index, joined(several)) | {"units": describe(several, bias=bias)}
+    return columns(index, joined(several)) | {"units": units}
 
 
 def expect(

@@ -5,26 +5,22 @@ tokens of the query, each of which has one token of the document.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.contract import ContributionsWant, Encoding, FloatArray, ModelInfo, Output, Similarity
+from model.contract import ContributionsWant, FloatArray, ModelInfo, Output, PoolingMode, Similarity
 from model.heads.contributions import ADDITIVE
-from model.heads.late_interaction import want_vectors
-from model.heads.similarity import similarities
-from service.tasks.embed import EmbedOptions, EncodePlan, plan_encode
-from service.tasks.errors import OptionError
-from service.tasks.explain import OF_VECTORS, ExplainOptions, Explanation, expect, item_columns, units_of
-from service.tasks.prompts import choose_task
-from service.tasks.rank import shortest
-from service.tasks.units import Units
+from service.tasks.errors import Names, OptionError
+from service.tasks.explain import ExplainOptions, Explanation, Found, Method, expect, item_columns
+from service.tasks.targets import InteractionTarget, SimilarityTarget
+from service.tasks.units import Units, describe
 
 Floats = NDArray[np.float64]
-Found = tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]
 
 _PRODUCTS: tuple[Similarity, ...] = ("cosine", "dot")
 _BLOCK_NUMBERS = 2**20
@@ -36,43 +32,47 @@ _SCORE_DECIMALS = 7
 class SumParts:
     """The parts of the similarity of two sentence vectors, each a sum over tokens."""
 
-    options: ExplainOptions
-    plan: EncodePlan
-    function: Similarity
+    target: SimilarityTarget
     bias: bool
     """Whether something is added whatever the text is."""
 
-    def explain(self, index: int, encodings: Sequence[Encoding]) -> Explanation:
-        """Plan one pair of texts, which run apart."""
-        several = units_of(self.options, index, encodings)
-        item = item_columns(index, several, bias=self.bias)
-        shape = tuple(len(units) + self.bias for units in several)
-        held = 8 * self.plan.pooled_size * sum(len(encoding) + 1 for encoding in encodings)
-        wants = [replace(self.plan.want(one), heads=(ContributionsWant(),)) for one in encodings]
+    method: Method = "parts"
 
-        def found(outputs: Sequence[Output]) -> Found:
-            return self._found(several, outputs)
+    def further(self, _: Sequence[Units], /) -> tuple[int, int]:
+        """None: the texts themselves say all."""
+        return 0, 0
+
+    def explain(self, index: int, several: Sequence[Units], /) -> Explanation:
+        """Plan one pair of texts, which run apart."""
+        units = describe(several, bias=self.bias)
+        encodings = [one.encoding for one in several]
+        shape = tuple(len(units) + self.bias for units in several)
+        held = 8 * self.target.plan.pooled_size * sum(len(encoding) + 1 for encoding in encodings)
+        wants = [replace(self.target.want(one), heads=(ContributionsWant(),)) for one in encodings]
 
         return Explanation(
-            encodings, wants, item, expect(several, item["units"], {"parts": shape}, held), found
+            encodings,
+            wants,
+            item_columns(index, several, units),
+            expect(several, units, {"parts": shape}, held),
+            partial(self._find, several),
         )
 
-    def _found(self, several: Sequence[Units], outputs: Sequence[Output]) -> Found:
-        first, second = ([output.sentence] for output in outputs)
-        score = similarities(self.function, np.stack(first), np.stack(second))[0]  # type: ignore[arg-type]
+    def _find(self, several: Sequence[Units], outputs: Sequence[Output]) -> Found:
+        reading = self.target.read(outputs, ())
         rows, others = (
             _of_units(output.heads["contributions"], units, bias=self.bias)
             for output, units in zip(outputs, several, strict=True)
         )
         norms = 1.0
-        if self.function == "cosine":
+        if self.target.function == "cosine":
             sizes = [float(np.linalg.norm(parts.sum(0))) for parts in (rows, others)]
             norms = max(sizes[0] * sizes[1], 1e-24)
         parts = np.empty((len(rows), len(others)), np.float32)
         step = max(1, _BLOCK_NUMBERS // len(others))
         for start in range(0, len(rows), step):
             parts[start : start + step] = rows[start : start + step] @ others.T / norms
-        return {"function": self.function, "score": shortest(score)[0]}, {"parts": parts}
+        return {**reading.columns, "score": reading.score}, {"parts": parts}
 
 
 def _of_units(contributions: Floats, units: Units, *, bias: bool) -> Floats:
@@ -86,28 +86,31 @@ def _of_units(contributions: Floats, units: Units, *, bias: bool) -> Floats:
 class InteractionParts:
     """The parts of MaxSim: each token of the query has one token of the document, of the largest product."""
 
-    options: ExplainOptions
-    task: str | None
-    size: int
+    target: InteractionTarget
 
-    def explain(self, index: int, encodings: Sequence[Encoding]) -> Explanation:
+    method: Method = "parts"
+
+    def further(self, _: Sequence[Units], /) -> tuple[int, int]:
+        """None: the texts themselves say all."""
+        return 0, 0
+
+    def explain(self, index: int, several: Sequence[Units], /) -> Explanation:
         """Plan one pair of a query and a document."""
-        several = units_of(self.options, index, encodings)
-        item = item_columns(index, several)
+        units = describe(several)
+        encodings = [one.encoding for one in several]
         shape = tuple(map(len, several))
-        held = 4 * self.size * sum(len(one.vector_rows) for one in encodings) + 8 * math.prod(shape)
-        wants = [replace(want_vectors(encoding), task=self.task) for encoding in encodings]
+        held = self.target.held_bytes * sum(len(one.vector_rows) for one in encodings) + 8 * math.prod(shape)
+        wants = [self.target.want(encoding) for encoding in encodings]
 
-        def found(outputs: Sequence[Output]) -> Found:
+        def find(outputs: Sequence[Output]) -> Found:
             query, document = (output.heads["token_vectors"] for output in outputs)
             parts = _interactions(query, document, [_unit_of_rows(units) for units in several], shape)
             # Not rounded to float32, of which a sum over dozens of tokens is coarser than its parts.
             score = round(float(parts.sum()), _SCORE_DECIMALS)
             return {"function": "max_sim", "score": score}, {"parts": parts.astype(np.float32)}
 
-        return Explanation(
-            encodings, wants, item, expect(several, item["units"], {"parts": shape}, held), found
-        )
+        expected = expect(several, units, {"parts": shape}, held)
+        return Explanation(encodings, wants, item_columns(index, several, units), expected, find)
 
 
 def _unit_of_rows(units: Units) -> NDArray[np.int64]:
@@ -132,63 +135,53 @@ def _interactions(
     return parts
 
 
-def plan_parts(options: ExplainOptions, info: ModelInfo) -> SumParts | InteractionParts:
-    """Check that a similarity is a sum over tokens; raises OptionError with a way out."""
-    task = choose_task(info, options.task)
-    if info.head is not None and info.head.kind == "late_interaction":
-        options.check_unused("a model of late interaction", *OF_VECTORS)
-        return InteractionParts(options, task, info.head.size or 0)
-    function = options.function or info.similarity
-    chosen = EmbedOptions(pooling=options.pooling, dimensions=options.dimensions)
-    plan = plan_encode(chosen, info, task)
-    why = _why_not(options, info, chosen, function)
-    if why is not None:
-        raise why
-    return SumParts(options, plan, function, info.dense)
-
-
-def _why_not(
-    options: ExplainOptions, info: ModelInfo, chosen: EmbedOptions, function: Similarity
+def why_no_parts(
+    options: ExplainOptions, info: ModelInfo, modes: Sequence[PoolingMode], function: Similarity
 ) -> OptionError | None:
-    """Say why a similarity has no parts, None if it has."""
+    """Say why the similarity of two sentence vectors is no sum over tokens, None if it is."""
 
-    def refusal(say: Callable[[Callable[[str], str]], str], option: str, **members: Any) -> OptionError:
+    def refusal(say: Callable[[Names], str], option: str, **members: Any) -> OptionError:
         return OptionError(say, option=option, kind="unsupported", **members)
+
+    def occlude(name: Names) -> str:
+        return f'set {name("method")} to "occlusion"'
 
     if not info.exposes_tokens:
         return refusal(
-            lambda _: (
-                "This model runs as a graph that returns one vector for each text, which has no parts: serve "
-                "the model's weights, or the folder that `headlight export MODEL FOLDER` makes of them."
+            lambda name: (
+                "This model runs as a graph that returns one vector for each text, which has no parts: "
+                f"{occlude(name)}, or serve the model's weights, or the folder that `headlight export MODEL "
+                "FOLDER` makes of them."
             ),
-            "model",
+            "method",
         )
     if function not in _PRODUCTS:
         return refusal(
             lambda name: (
                 f'{name("function")} is "{function}", a distance, which is no sum over tokens: choose '
-                f"{' or '.join(_PRODUCTS)}."
+                f"{' or '.join(_PRODUCTS)}, or {occlude(name)}."
             ),
             "function",
             allowed=[*_PRODUCTS],
         )
-    single = next((mode for mode in chosen.modes(info) if mode not in ADDITIVE), None)
+    single = next((mode for mode in modes if mode not in ADDITIVE), None)
     if single is not None:
         whose = "" if options.pooling is not None else ", the model's own"
         return refusal(
             lambda name: (
                 f'{name("pooling")} is "{single}"{whose}, which takes the vector of one token, so that '
-                f"the others have no part in it: choose {', '.join(sorted(ADDITIVE))} or mean_max."
+                f"the others have no part in it: choose {', '.join(sorted(ADDITIVE))} or mean_max, or "
+                f"{occlude(name)}."
             ),
             "pooling",
             allowed=[*sorted(ADDITIVE), "mean_max"],
         )
     if info.nonlinear is not None:
         return refusal(
-            lambda _: (
+            lambda name: (
                 f"This model has a layer with the activation {info.nonlinear} after its pooling, so that its "
-                "vectors are no sums over tokens: choose another model."
+                f"vectors are no sums over tokens: {occlude(name)}."
             ),
-            "model",
+            "method",
         )
     return None

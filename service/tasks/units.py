@@ -51,6 +51,11 @@ class Units:
         return self.encoding.word_ids[self.starts[unit]] is not None
 
     @cached_property
+    def of_text(self) -> list[int]:
+        """The units of the text."""
+        return [unit for unit in range(len(self)) if self.is_text(unit)]
+
+    @cached_property
     def segments(self) -> list[int]:
         """The text of a pair that each unit is of."""
         if self.segment is not None:
@@ -101,19 +106,21 @@ def _first_character(text: str, start: int, end: int) -> int:
     return start + len(text[start:end]) - len(text[start:end].lstrip())
 
 
-def describe(several: Sequence[Units], *, bias: bool = False) -> dict[str, Any]:
+def describe(several: Sequence[Units], *, bias: bool = False, all_units: bool = True) -> dict[str, Any]:
     """List the units of the texts, in columns of equal length; with a `bias`, a further one for each text.
 
-    `token_spans` count the tokens of all texts together.
+    Without `all_units`, only those of the texts themselves. `token_spans` count the tokens of all texts
+    together.
     """
     columns: dict[str, list[Any]] = {"text": [], "offsets": [], "segment": [], "token_spans": []}
     before = 0
     for number, units in enumerate(several):
         tokens = len(units.encoding)
-        columns["text"] += units.texts
-        columns["offsets"] += units.offsets
-        columns["segment"] += units.segments
-        columns["token_spans"] += [(before + first, before + after) for first, after in units.spans]
+        chosen = range(len(units)) if all_units else units.of_text
+        columns["text"] += [units.texts[i] for i in chosen]
+        columns["offsets"] += [units.offsets[i] for i in chosen]
+        columns["segment"] += [units.segments[i] for i in chosen]
+        columns["token_spans"] += [(before + units.starts[i], before + units.starts[i + 1]) for i in chosen]
         if bias:
             end = before + tokens
             columns["text"].append(BIAS)

@@ -1,59 +1,95 @@
-"""`POST /explain`: which words make two texts similar."""
+"""`POST /explain`: which words make a score."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Pooling, Similarity
+from service.echo import cut
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
 from service.protocols.explaining import explain as answer_explain
-from service.protocols.fields import PositiveNumber, invalid, texts_or_pairs
+from service.protocols.fields import PositiveNumber, invalid, whole_number
 from service.protocols.native.responses import TokenColumns, Usage
-from service.protocols.native.schemas import DIMENSIONS, NO_MAPS, POOLING, TaskRequest
-from service.tasks.explain import ExplainOptions, Method
+from service.protocols.native.schemas import DIMENSIONS, NO_MAPS, POOLING, TaskRequest, WithInputs
+from service.tasks.explain import ExplainOptions, Method, Replacement
+from service.tasks.targets import TargetKind, TargetOption
 from service.tasks.units import Unit
 
+_KINDS: tuple[TargetKind, ...] = get_args(TargetKind)
 
-def _pairs(value: object) -> Any:
-    """Read a list of pairs."""
-    texts = texts_or_pairs(value)
-    if isinstance(texts[0], str):
+
+def _target(value: object) -> TargetOption:
+    kind = next((kind for kind in _KINDS if kind == value), None)
+    if kind is not None:
+        return TargetOption(kind)
+    if not isinstance(value, dict) or not value:
         raise invalid(
-            "inputs",
-            "must be pairs, whose similarity is explained, such as "
-            '[["How old are you?", "What is your age?"]]: a list of two strings is two texts',
+            "target",
+            'must be "similarity", "score" or "label", or an object such as {"label": "positive"} or '
+            '{"token": 3}',
         )
-    return texts
+    if unknown := value.keys() - {"label", "token"}:
+        raise invalid("target", f'has the unknown field "{cut(min(unknown))}": choose label and token')
+    label = value.get("label")
+    if label is not None and not isinstance(label, str):
+        raise invalid("target.label", "must be a string, the name of a label")
+    token = value.get("token")
+    return TargetOption("label", label, None if token is None else whole_number(token, "target.token"))
 
 
-_PAIR = {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}
-_PAIRS = {"type": "array", "items": _PAIR, "minItems": 1, "examples": [[["A text.", "Its pair."]]]}
+_LABEL = {"type": "string", "description": "The predicted one by default."}
+_TOKEN = {
+    "type": "integer",
+    "description": "In the whole input; negative positions count from the end.",
+}
+_TARGET: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string", "enum": _KINDS},
+        {
+            "type": "object",
+            "properties": {"label": _LABEL, "token": _TOKEN},
+            "minProperties": 1,
+            "additionalProperties": False,
+        },
+    ]
+}
 
 
-class ExplainRequest(TaskRequest):
-    """Pairs of texts whose similarity is explained."""
+class ExplainRequest(TaskRequest, WithInputs):
+    """Texts or pairs, a score of which is explained by their words."""
 
     example: ClassVar[str] = '{"inputs": [["a text", "another"]]}'
     no_uint8: ClassVar[str] = NO_MAPS
 
-    inputs: Annotated[Any, PlainValidator(_pairs), WithJsonSchema(_PAIRS)] = Field(
-        description="A list of `[text, text_pair]`; for late interaction, of `[query, document]`."
+    target: Annotated[Any, PlainValidator(_target), WithJsonSchema(_TARGET)] | None = Field(
+        None,
+        description="What is explained: the `similarity` of the two texts of each pair, a cross-encoder's "
+        "`score`, the logit of a `label` by its name, or with `token` that of the token at this position. By "
+        "default what the model is for: of a classifier, the label that it predicts.",
     )
-    method: Method = Field(
-        "parts",
-        description="`parts`: the similarity as a sum over the units of the one text and those of the other, "
-        "exact.",
+    method: Method | None = Field(
+        None,
+        description="`parts`: the similarity as an exact sum over the units of the one text and those of the "
+        "other. `occlusion`: what the score loses without each unit (Zeiler & Fergus 2014). `parts` by "
+        "default where there are any.",
     )
     unit: Unit = Field(
         "word",
-        description="What the explanation speaks of; each special token and each of a prompt is a unit of "
-        "its own.",
+        description="What the explanation speaks of. With `parts`, each special token and each of a prompt "
+        "is a unit too.",
+    )
+    replacement: Replacement | None = Field(
+        None,
+        description="With `occlusion`: whether the tokens of a unit become the tokenizer's `mask`, or are "
+        "removed. By default the first, where there is such a token.",
     )
     function: Similarity | None = Field(
-        None, description="`cosine` or `dot`; the model's own by default. Late interaction has MaxSim alone."
+        None,
+        description="How vectors are compared; the model's own function by default. Only `cosine` and `dot` "
+        "have parts, and late interaction has MaxSim alone.",
     )
     pooling: Pooling | None = POOLING
     dimensions: PositiveNumber | None = DIMENSIONS
@@ -63,8 +99,10 @@ class ExplainRequest(TaskRequest):
         """What to explain."""
         return ExplainOptions(
             self.inputs,
+            self.target,
             self.method,
             self.unit,
+            self.replacement,
             self.function,
             self.pooling,
             self.dimensions,
@@ -76,7 +114,7 @@ class ExplainRequest(TaskRequest):
 
 
 class UnitColumns(BaseModel):
-    """The units of both texts, in lists of equal length: those of the first text come first."""
+    """The units of an input, in lists of equal length and in order."""
 
     text: list[str] = Field(
         description="For special and prompt tokens, the token itself; `bias` for what layers after the "
@@ -91,15 +129,23 @@ class UnitColumns(BaseModel):
 
 
 class ExplainItem(TokenColumns):
-    """The explanation of one input; its tokens are those of both texts, one after the other."""
+    """The explanation of one input; the tokens of two texts that run apart stand one after the other."""
 
     units: UnitColumns
     function: Literal["cosine", "dot", "euclidean", "manhattan", "max_sim"] | None = Field(
         None, description="How the texts are compared."
     )
-    score: float = Field(description="What is explained: the similarity, as `/similarity` returns it.")
+    label: str | None = Field(None, description="The label that is explained.")
+    token: int | None = Field(None, description="The position of the token that has it.")
+    probability: float | None = Field(None, description="The label's score, as `/predict` returns it.")
+    sigmoid: float | None = Field(None, description="Of a cross-encoder's `score`, which is a logit.")
+    replacement: Replacement | None = Field(None, description="What the tokens of a unit became.")
+    score: float = Field(description="What is explained: a similarity or a logit.")
     parts: list[list[float]] | None = Field(
         None, description="(units of the first text, units of the second), with the sum `score`."
+    )
+    attributions: list[float] | None = Field(
+        None, description="(units,): `score` less the score without the unit."
     )
 
 
@@ -113,7 +159,7 @@ class ExplainResponse(BaseModel):
 
 
 async def explain(request: Request) -> Response:
-    """Explain the similarity of two texts by their words."""
+    """Explain a similarity, a score or a label by the words of the texts."""
     parsed = await read_request(request, ExplainRequest, counted="inputs")
     exchange = Exchange.open(request, parsed)
     return await exchange.in_time(answer_explain(exchange, parsed.body.options))

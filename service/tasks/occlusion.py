@@ -1,0 +1,86 @@
+"""Occlusion: what a score loses without each unit (Zeiler & Fergus 2014; Li et al. 2016)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from model.contract import Encoding, Output
+from service.tasks.errors import OptionError
+from service.tasks.explain import Explanation, Found, Method, expect, item_columns
+from service.tasks.targets import Target
+from service.tasks.units import Units, describe
+
+
+@dataclass(frozen=True)
+class Occlusion:
+    """Runs each input once more for each of its units, without it."""
+
+    target: Target
+    mask_token: int | None
+    """What takes the place of each token of a unit; None: the tokens are removed."""
+    method: Method = "occlusion"
+
+    def further(self, several: Sequence[Units], /) -> tuple[int, int]:
+        """One sequence for each unit of the texts."""
+        sequences = tokens = 0
+        for units in several:
+            sequences += len(units.of_text)
+            tokens += len(units.of_text) * len(units.encoding)
+            if self.mask_token is None:
+                tokens -= sum(units.starts[i + 1] - units.starts[i] for i in units.of_text)
+        return sequences, tokens
+
+    def explain(self, index: int, several: Sequence[Units], /) -> Explanation:
+        """Plan one input; raises OptionError if nothing would be left of it."""
+        encodings = [units.encoding for units in several]
+        self.target.check(index, encodings)
+        sides = [side for side, units in enumerate(several) for _ in units.of_text]
+        for units in several:
+            spans = (range(units.starts[i], units.starts[i + 1]) for i in units.of_text)
+            encodings += [self._without(units.encoding, span) for span in spans]
+        self._check_left(index, encodings)
+        units_found = describe(several, all_units=False)
+        wants = [self.target.want(encoding) for encoding in encodings]
+        held = self.target.held_bytes * sum(map(len, encodings))
+        return Explanation(
+            encodings,
+            wants,
+            item_columns(index, several, units_found)
+            | {"replacement": "remove" if self.mask_token is None else "mask"},
+            expect(several, units_found, {"attributions": (len(sides),)}, held),
+            partial(self._find, encodings[: len(several)], sides),
+        )
+
+    def _find(self, encodings: Sequence[Encoding], sides: Sequence[int], outputs: Sequence[Output]) -> Found:
+        whole, others = outputs[: len(encodings)], outputs[len(encodings) :]
+        reading = self.target.read(whole, encodings)
+        effects = np.empty(len(others), np.float32)
+        for i, (side, output) in enumerate(zip(sides, others, strict=True)):
+            effects[i] = reading.score - reading.measure([*whole[:side], output, *whole[side + 1 :]])
+        return {**reading.columns, "score": reading.score}, {"attributions": effects}
+
+    def _without(self, encoding: Encoding, tokens: range) -> Encoding:
+        if self.mask_token is not None:
+            ids = encoding.token_ids.copy()
+            ids[tokens.start : tokens.stop] = [self.mask_token] * len(tokens)
+            return replace(encoding, token_ids=ids)
+        kept = [*range(tokens.start), *range(tokens.stop, len(encoding))]
+        places = {token: place for place, token in enumerate(kept)}
+        columns: dict[str, Any] = {
+            name: [getattr(encoding, name)[i] for i in kept] for name in ("token_ids", "segment_ids")
+        }
+        rows = tuple(places[row] for row in encoding.vector_rows if row in places)
+        return replace(encoding, **columns, vector_rows=rows)
+
+    def _check_left(self, index: int, encodings: Sequence[Encoding]) -> None:
+        if self.mask_token is None and any(len(one) <= one.prompt_length for one in encodings):
+            raise OptionError(
+                lambda name: (
+                    f"Without one of its units, nothing is left of {name(f'inputs.{index}')} that the model "
+                    f"could run: choose a smaller {name('unit')}, or send a longer text."
+                ),
+                option=f"inputs.{index}",
+            )
