@@ -92,28 +92,28 @@ class LayerEdges:
 
     def __init__(self, edges: Sequence[BlockedEdges], layer: int, length: int) -> None:
         """Select the `edges` of a layer."""
-        self._edges = [one for one in edges if layer in one.layers]
-        self._length = length
+        self.blocked = [one for one in edges if layer in one.layers]
+        self.length = length
 
     def __bool__(self) -> bool:
         """Whether there are any."""
-        return bool(self._edges)
+        return bool(self.blocked)
 
     @property
     def heads(self) -> NDArray[np.int64]:
         """The heads with blocked edges, int64, sorted."""
-        return np.unique([head for one in self._edges for head in one.heads]).astype(np.int64)
+        return np.unique([head for one in self.blocked for head in one.heads]).astype(np.int64)
 
     @property
     def queries(self) -> NDArray[np.int64]:
         """The queries with blocked edges in some head, int64, sorted."""
-        return np.unique([query for one in self._edges for query in one.queries]).astype(np.int64)
+        return np.unique([query for one in self.blocked for query in one.queries]).astype(np.int64)
 
     def mask(self, heads: NDArray[np.int64], rows: Indices) -> NDArray[np.bool_]:
         """Say which keys are blocked from the queries `rows` in each of the heads: (heads, rows, N)."""
-        queries = np.arange(self._length)[rows]
-        blocked = np.zeros((len(heads), len(queries), self._length), bool)
-        for one in self._edges:
+        queries = np.arange(self.length)[rows]
+        blocked = np.zeros((len(heads), len(queries), self.length), bool)
+        for one in self.blocked:
             here = np.isin(heads, one.heads)[:, None] & np.isin(queries, one.queries)  # (heads, rows)
             blocked[..., list(one.keys)] |= here[..., None]
         return blocked

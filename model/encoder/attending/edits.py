@@ -38,8 +38,9 @@ def weigh(scores: Tensor) -> Tensor:
 
 
 class Edit(NamedTuple):
-    """What is changed in the attention of one layer, in the packed tokens `start` to `stop` of a sequence."""
+    """What is changed in one layer's attention of sequence `number`, the packed tokens `start` to `stop`."""
 
+    number: int
     start: int
     stop: int
     scales: Sequence[HeadScale]
@@ -97,7 +98,7 @@ class Edits:
             if scales or edges:
                 start = self._packing.starts[number]
                 unattended = self._packing.unattended[number] if self._packing.unattended else 0
-                edits.append(Edit(start, start + length, scales, edges, unattended))
+                edits.append(Edit(number, start, start + length, scales, edges, unattended))
         return edits
 
     @property
