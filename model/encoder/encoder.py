@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from model.encoder.adapters import TableAdapters, TaskRows
 from model.encoder.attending.disentangled import DistanceEmbeddings, PositionVectors, distance_rows
+from model.encoder.attending.edits import Edits
 from model.encoder.attention import Angles, Bias, SelfAttention
 from model.encoder.block import Block
 from model.encoder.config import EncoderConfig
@@ -217,6 +218,8 @@ class Encoder(nn.Module):
         own = partial(embed_packed, self.embeddings, tasks=tasks)
         embed = own if tasks or self.embedder is None else self.embedder
         x = embed(input_ids, segment_ids, packing)  # (T, C)
+        edits = Edits(plan.interventions, packing)
+        x = edits.changed(0, x)
         states = {0: x} if 0 in plan.states else {}
         if self.executor is not None and not tasks:
             return states | self.executor(x, packing, plan)
@@ -227,11 +230,20 @@ class Encoder(nn.Module):
             rotary, bias = angles.get(attention.layer.rotary), biases(attention)
             observe = plan.observers.get(number)
             attend = partial(
-                attention, packing=packing, rotary=rotary, bias=bias, observe=observe, tasks=tasks
+                attention,
+                packing=packing,
+                rotary=rotary,
+                bias=bias,
+                observe=observe,
+                tasks=tasks,
+                edits=edits.of_layer(number),
             )
             x = block(x, attend, partial(convolve_packed, packing=packing), tasks=tasks)  # (T, C)
+            if number + 1 == len(self.blocks):
+                x = self.final_norm(x)
+            x = edits.changed(number + 1, x)
             if number + 1 in plan.states:
-                states[number + 1] = self.final_norm(x) if number + 1 == len(self.blocks) else x
+                states[number + 1] = x
             plan.progress.step(layers=1)
         if plan.ends_observing:
             block = blocks[plan.blocks]

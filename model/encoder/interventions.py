@@ -3,7 +3,7 @@
 Plain data, which every backend reads: no PyTorch. All indices are non-negative and already checked.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from model.errors import Unsupported
 
+Indices = slice | NDArray[np.int64]
 InterventionKind = Literal["heads", "edges", "states"]
 INTERVENTION_KINDS: tuple[InterventionKind, ...] = get_args(InterventionKind)
 
@@ -84,3 +85,51 @@ class Interventions:
                 'checkpoint with PyTorch (HEADLIGHT_BACKEND="torch"), which runs every intervention.',
                 field="interventions",
             )
+
+
+class LayerEdges:
+    """The edges that are blocked in one layer of one sequence of N tokens."""
+
+    def __init__(self, edges: Sequence[BlockedEdges], layer: int, length: int) -> None:
+        """Select the `edges` of a layer."""
+        self.blocked = [one for one in edges if layer in one.layers]
+        self.length = length
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.blocked)
+
+    @property
+    def heads(self) -> NDArray[np.int64]:
+        """The heads with blocked edges, int64, sorted."""
+        return np.unique([head for one in self.blocked for head in one.heads]).astype(np.int64)
+
+    @property
+    def queries(self) -> NDArray[np.int64]:
+        """The queries with blocked edges in some head, int64, sorted."""
+        return np.unique([query for one in self.blocked for query in one.queries]).astype(np.int64)
+
+    def mask(self, heads: NDArray[np.int64], rows: Indices) -> NDArray[np.bool_]:
+        """Say which keys are blocked from the queries `rows` in each of the heads: (heads, rows, N)."""
+        queries = np.arange(self.length)[rows]
+        blocked = np.zeros((len(heads), len(queries), self.length), bool)
+        for one in self.blocked:
+            here = np.isin(heads, one.heads)[:, None] & np.isin(queries, one.queries)  # (heads, rows)
+            blocked[..., list(one.keys)] |= here[..., None]
+        return blocked
+
+
+def head_changes(
+    changes: Sequence[HeadScale], heads: int
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]] | None:
+    """Join the changes of a layer of H heads: scales (H,), and which are averaged (H,); None without any."""
+    if not changes:
+        return None
+    scales, means = np.ones(heads, np.float32), np.zeros(heads, bool)
+    for one in changes:
+        index = list(one.heads)
+        if one.mean:
+            means[index] = True
+        else:
+            scales[index] *= np.float32(one.scale)
+    return scales, means

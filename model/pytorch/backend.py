@@ -1,6 +1,6 @@
 """Runs a batch with PyTorch, on the CPU or on CUDA."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby, pairwise
@@ -13,13 +13,11 @@ from torch import Tensor
 from model.arrays import NUMPY, Array, IntArray
 from model.checkpoints.checkpoint import Checkpoint
 from model.contract import (
-    AttentionWant,
     Batch,
     FloatArray,
     ModelInfo,
     Output,
     SentenceWant,
-    SummaryWant,
     Want,
 )
 from model.encoder.adapters import TaskRows
@@ -35,7 +33,7 @@ from model.lanes import choose_lanes, count_cores
 from model.progress import Progress
 from model.pytorch.kernels.library import end_threads
 from model.pytorch.kernels.short_passes import ShortPasses
-from model.pytorch.observing import BatchObserver
+from model.pytorch.observing import BatchObserver, blocked_edges
 from model.pytorch.precision import Precision
 from model.pytorch.tensor_operations import TensorOperations
 
@@ -206,8 +204,11 @@ class TorchBackend:
         # Sort by task, so that each has its rows together; by length, for few and long runs; then by
         # selection, to observe equal wants together.
         task = [None if want.task is None else self._tasks[want.task] for want in batch.wants]
-        numbers: dict[tuple[AttentionWant | None, SummaryWant | None], int] = {}
-        selected = [numbers.setdefault((want.attention, want.summary), len(numbers)) for want in batch.wants]
+        numbers: dict[tuple[Hashable, ...], int] = {}
+        selected = [
+            numbers.setdefault((want.attention, want.summary, blocked_edges(want)), len(numbers))
+            for want in batch.wants
+        ]
         order = sorted(members, key=lambda i: (task[i] or 0, lengths[i], selected[i]))
         packing = Packing.of(
             (lengths[i] for i in order), (batch.unattended[i] for i in order) if batch.unattended else ()
