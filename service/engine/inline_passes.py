@@ -72,4 +72,4 @@ class InlinePasses:
 
 def _is_plain(want: Want) -> bool:
     """Whether a sequence wants only hidden states, pooled or not, which takes one pass and no other step."""
-    return want.attention is None and want.summary is None and want.task is None and not want.heads
+    return want == Want(want.sentence, want.token_layers)

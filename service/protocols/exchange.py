@@ -29,6 +29,7 @@ from service.replies.style import AnswerStyle, Frame
 from service.settings import Settings
 from service.system.off_loop import off_loop
 from service.tasks.errors import OptionError
+from service.tasks.interventions import Changes
 from service.tasks.precision import Precision
 from service.tasks.results import Expected, Item
 from service.tasks.view import View
@@ -78,6 +79,7 @@ class Exchange:
     alone: bool = False
     """Whether the value of the only item is the response, without a list around it."""
     tokenize_s: float = 0.0
+    _changes: Changes | None = None
     _body_charged: bool = False
     _transient: int = 0
 
@@ -147,6 +149,9 @@ class Exchange:
         if prompt or query:
             repeated = len(prompt.encode()) * len(texts) + len(query.encode()) * (len(texts) - 1)
             _check_repeated("query" if query else "prompt", repeated, self.state.settings)
+        given = getattr(self.parsed.body, "interventions", None) if runs else None
+        if given is not None and self._changes is None:
+            self._changes = Changes(given, self.engine.info)
         permit, memory, record = self.context.permit, self.state.memory, self.context.record
         body_bytes = 0 if self._body_charged else permit.body_bytes
         self._body_charged = True
@@ -171,6 +176,9 @@ class Exchange:
         self._transient = most - TOKEN_BYTES * tokens
         if runs:
             self._check_tokens(encodings, place)
+        if (changes := self._changes) is not None:
+            self.reserve(changes.held_bytes(encodings))
+            await self.off_loop(lambda: changes.take(encodings, place), tokens * len(given or ()))
         return encodings
 
     def _check_tokens(self, encodings: Sequence[Encoding], place: Callable[[int], str]) -> None:
@@ -256,12 +264,16 @@ class Exchange:
     def stream(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> AsyncGenerator[Arrivals, None]:
         """Compute outputs that arrive one after the other."""
         self._begin_queue()
-        return self.engine.stream(encodings, wants, self.context.permit)
+        return self.engine.stream(encodings, self._changed(wants), self.context.permit)
+
+    def _changed(self, wants: Sequence[Want]) -> Sequence[Want]:
+        """Have the sequences run with the interventions of the request, if it has any."""
+        return wants if self._changes is None else self._changes.add_to(wants)
 
     async def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> Result:
         """Compute all outputs, of which a response will be made; raises as `answer` does."""
         self._begin_queue()
-        result = await self.engine.submit(encodings, wants, self.context.permit)
+        result = await self.engine.submit(encodings, self._changed(wants), self.context.permit)
         self._computed(result)
         return result
 

@@ -38,7 +38,7 @@ async def explain(exchange: Exchange, options: ExplainOptions) -> Response:
     units = await exchange.off_loop(find_units, tokens)
     further = [plan.further(several) for several in units]
     sequences, more = (sum(counts) for counts in zip(*further, strict=True))
-    _check_work(exchange, sequences, tokens + more)
+    _check_work(exchange, plan.each, sequences, tokens + more)
     exchange.reserve(_SEQUENCE_BYTES * sequences + _TOKEN_BYTES * more)
     explanations = await exchange.off_loop(
         lambda: [plan.explain(index, several) for index, several in enumerate(units)], tokens + more
@@ -46,14 +46,15 @@ async def explain(exchange: Exchange, options: ExplainOptions) -> Response:
     return await _answer(exchange, plan.method, explanations)
 
 
-def _check_work(exchange: Exchange, sequences: int, tokens: int) -> None:
+def _check_work(exchange: Exchange, each: str, sequences: int, tokens: int) -> None:
     """Raise the 413 for more tokens than one client may have waiting."""
     limit = exchange.engine.max_queue_tokens // 2
+    way_out = "send fewer or shorter inputs" + (", or choose a larger `unit`" if each == "unit" else "")
     if sequences and tokens > limit:
         raise Problem(
             "explanation-too-large",
-            f"The inputs would run once more without each of {sequences} units, with {tokens} tokens in all, "
-            f"and the limit is {limit}: send fewer or shorter inputs, or choose a larger `unit`.",
+            f"The texts would run {sequences} times more, each without one {each}, with {tokens} tokens in "
+            f"all, and the limit is {limit}: {way_out}.",
             members={"limit": limit, "actual": tokens},
         )
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
@@ -13,9 +12,9 @@ from model.tokenization.tokenizer import Text, Truncation
 from service.tasks.errors import OptionError
 from service.tasks.results import Expected, Item, columns
 from service.tasks.targets import TargetOption
-from service.tasks.units import Unit, Units
+from service.tasks.units import Unit, Units, joined
 
-Method = Literal["parts", "occlusion"]
+Method = Literal["parts", "occlusion", "heads"]
 Replacement = Literal["mask", "remove"]
 """What a unit is replaced by: the token that stands for any word, or nothing."""
 
@@ -33,7 +32,8 @@ class ExplainOptions:
     inputs: Sequence[Text]
     target: TargetOption | None = None
     method: Method | None = None
-    unit: Unit = "word"
+    unit: Unit | None = None
+    """Words if None."""
     replacement: Replacement | None = None
     function: Similarity | None = None
     pooling: Pooling | None = None
@@ -79,6 +79,10 @@ class ExplainPlan(Protocol):
     def method(self) -> Method:
         """The method."""
 
+    @property
+    def each(self) -> str:
+        """Of what an input runs once more without each."""
+
     def further(self, several: Sequence[Units], /) -> tuple[int, int]:
         """Count the sequences that run besides those of an input itself, and their tokens."""
 
@@ -92,40 +96,22 @@ def item_columns(index: int, several: Sequence[Units], units: Mapping[str, Any])
 
 
 def expect(
-    several: Sequence[Units], units: Mapping[str, Any], arrays: Mapping[str, tuple[int, ...]], held_bytes: int
+    several: Sequence[Units],
+    units: Mapping[str, Any] | None,
+    arrays: Mapping[str, tuple[int, ...]],
+    held_bytes: int,
 ) -> Expected:
     """Bound an item with these units and arrays, which holds `held_bytes` until it is made."""
-    texts = units["text"]
+    texts = [] if units is None else units["text"]
     text_bytes = 3 * len(texts) + json_bytes("".join(texts)) + _FIELD_BYTES
     # An offset is a list of two numbers.
     return Expected(arrays, joined(several), 7 * len(texts), text_bytes, held_bytes)
-
-
-def joined(several: Sequence[Units]) -> Encoding:
-    """Put the tokens of several texts one after the other; of one alone they are its own."""
-    if len(several) == 1:
-        return several[0].encoding
-    every = [units.encoding for units in several]
-
-    def column(name: str) -> list[Any]:
-        return list(chain.from_iterable(getattr(encoding, name) for encoding in every))
-
-    return Encoding(
-        token_ids=column("token_ids"),
-        segment_ids=[number for number, encoding in enumerate(every) for _ in range(len(encoding))],
-        tokens=column("tokens"),
-        offsets=column("offsets"),
-        word_ids=column("word_ids"),
-        special=column("special"),
-        truncated=any(encoding.truncated for encoding in every),
-        original_length=sum(encoding.original_length for encoding in every),
-    )
 
 
 def units_of(options: ExplainOptions, index: int, encodings: Sequence[Encoding]) -> list[Units]:
     """Find the units of one input, whose two texts may be apart."""
     given = options.inputs[index]
     if len(encodings) == 1 or isinstance(given, str):
-        return [Units.of(encodings[0], given, options.unit)]
+        return [Units.of(encodings[0], given, options.unit or "word")]
     texts = zip(given, encodings, strict=True)
-    return [Units.of(one, text, options.unit, number) for number, (text, one) in enumerate(texts)]
+    return [Units.of(one, text, options.unit or "word", number) for number, (text, one) in enumerate(texts)]

@@ -8,6 +8,7 @@ from service.engine.engine import Engine
 from service.tasks.embed import EmbedOptions, plan_encode
 from service.tasks.errors import OptionError
 from service.tasks.explain import OF_VECTORS, ExplainOptions, ExplainPlan
+from service.tasks.head_effects import HeadEffects
 from service.tasks.heads import check_head, choose_from
 from service.tasks.label import HEADS
 from service.tasks.occlusion import Occlusion
@@ -124,6 +125,9 @@ def _check_pairs(options: ExplainOptions, kind: TargetKind) -> None:
 def plan_explanation(options: ExplainOptions, engine: Engine, target: Target) -> ExplainPlan:
     """Choose the method: parts where they are exact, occlusion elsewhere; raises OptionError."""
     info = engine.info
+    if options.method == "heads":
+        options.check_unused('the method "heads", which leaves no unit out', "unit", "replacement")
+        return _plan_heads(engine, target)
     why: OptionError | None = None
     if isinstance(target, SimilarityTarget):
         modes = EmbedOptions(pooling=options.pooling).modes(info)
@@ -146,6 +150,20 @@ def plan_explanation(options: ExplainOptions, engine: Engine, target: Target) ->
     if isinstance(target, SimilarityTarget):
         return SumParts(target, info.dense)
     raise TypeError("a logit has no parts")
+
+
+def _plan_heads(engine: Engine, target: Target) -> HeadEffects:
+    info = engine.info
+    if "heads" not in info.interventions:
+        raise OptionError(
+            lambda name: (
+                f'{name("method")} is "heads", and the model "{engine.name}" runs as a graph whose heads '
+                "cannot be left out: serve its weights with PyTorch, or export them again with this release."
+            ),
+            option="method",
+            kind="unsupported",
+        )
+    return HeadEffects(target, info.layers, info.heads)
 
 
 def _mask_token(options: ExplainOptions, engine: Engine, target: Target) -> int | None:

@@ -22,6 +22,7 @@ class Occlusion:
     mask_token: int | None
     """What takes the place of each token of a unit; None: the tokens are removed."""
     method: Method = "occlusion"
+    each: str = "unit"
 
     def further(self, several: Sequence[Units], /) -> tuple[int, int]:
         """One sequence for each unit of the texts."""

@@ -37,6 +37,7 @@ class SumParts:
     """Whether something is added whatever the text is."""
 
     method: Method = "parts"
+    each: str = "unit"
 
     def further(self, _: Sequence[Units], /) -> tuple[int, int]:
         """None: the texts themselves say all."""
@@ -89,6 +90,7 @@ class InteractionParts:
     target: InteractionTarget
 
     method: Method = "parts"
+    each: str = "unit"
 
     def further(self, _: Sequence[Units], /) -> tuple[int, int]:
         """None: the texts themselves say all."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Literal
 
 from model.contract import Encoding
@@ -129,3 +129,24 @@ def describe(several: Sequence[Units], *, bias: bool = False, all_units: bool = 
             columns["token_spans"].append((end, end))
         before += tokens
     return columns
+
+
+def joined(several: Sequence[Units]) -> Encoding:
+    """Put the tokens of several texts one after the other; of one alone they are its own."""
+    if len(several) == 1:
+        return several[0].encoding
+    every = [units.encoding for units in several]
+
+    def column(name: str) -> list[Any]:
+        return list(chain.from_iterable(getattr(encoding, name) for encoding in every))
+
+    return Encoding(
+        token_ids=column("token_ids"),
+        segment_ids=[number for number, encoding in enumerate(every) for _ in range(len(encoding))],
+        tokens=column("tokens"),
+        offsets=column("offsets"),
+        word_ids=column("word_ids"),
+        special=column("special"),
+        truncated=any(encoding.truncated for encoding in every),
+        original_length=sum(encoding.original_length for encoding in every),
+    )

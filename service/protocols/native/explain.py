@@ -73,13 +73,14 @@ class ExplainRequest(TaskRequest, WithInputs):
     method: Method | None = Field(
         None,
         description="`parts`: the similarity as an exact sum over the units of the one text and those of the "
-        "other. `occlusion`: what the score loses without each unit (Zeiler & Fergus 2014). `parts` by "
-        "default where there are any.",
+        "other. `occlusion`: what the score loses without each unit (Zeiler & Fergus 2014). `heads`: what it "
+        "loses without each head (Michel et al. 2019). `parts` by default where there are any, else "
+        "`occlusion`.",
     )
-    unit: Unit = Field(
-        "word",
-        description="What the explanation speaks of. With `parts`, each special token and each of a prompt "
-        "is a unit too.",
+    unit: Unit | None = Field(
+        None,
+        description="What the explanation speaks of, `word` by default. With `parts`, each special token and "
+        "each of a prompt is a unit too.",
     )
     replacement: Replacement | None = Field(
         None,
@@ -131,7 +132,7 @@ class UnitColumns(BaseModel):
 class ExplainItem(TokenColumns):
     """The explanation of one input; the tokens of two texts that run apart stand one after the other."""
 
-    units: UnitColumns
+    units: UnitColumns | None = Field(None, description="Absent with the method `heads`.")
     function: Literal["cosine", "dot", "euclidean", "manhattan", "max_sim"] | None = Field(
         None, description="How the texts are compared."
     )
@@ -146,6 +147,9 @@ class ExplainItem(TokenColumns):
     )
     attributions: list[float] | None = Field(
         None, description="(units,): `score` less the score without the unit."
+    )
+    heads: list[list[float]] | None = Field(
+        None, description="(layers, heads): `score` less the score with the head's output 0."
     )
 
 
