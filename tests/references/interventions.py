@@ -15,7 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tests.references import jina
 from tests.references.families import Written
+from tests.references.jina import JinaBert
 
 Array = NDArray[np.float64]
 Change = dict[str, Any]
@@ -30,12 +32,21 @@ _SOFTMAX = nn.functional.softmax
 
 
 def run_changed(
-    written: Written, ids: Sequence[int], segments: Sequence[int], changes: Sequence[Change]
+    written: Written,
+    ids: Sequence[int],
+    segments: Sequence[int],
+    changes: Sequence[Change],
+    unattended: int = 0,
 ) -> tuple[Array, Array]:
-    """Hidden states (L + 1, N, C) and attention weights (L, H, N, N) of one input with interventions."""
+    """Hidden states (L + 1, N, C) and attention weights (L, H, N, N) of one input with interventions.
+
+    No token attends to the last `unattended` ones.
+    """
     model, config = written.model, written.model.config
     heads, layers = config.num_attention_heads, config.num_hidden_layers
-    inputs = {"input_ids": torch.tensor([list(ids)]), "attention_mask": torch.ones(1, len(ids)).long()}
+    mask = torch.ones(1, len(ids)).long()
+    mask[:, len(ids) - unattended :] = 0
+    inputs = {"input_ids": torch.tensor([list(ids)]), "attention_mask": mask}
     if written.takes_segments:
         inputs["token_type_ids"] = torch.tensor([list(segments)])
     states: list[Tensor] = []
@@ -45,8 +56,7 @@ def run_changed(
             (_BLOCKS, partial(_change_states, changes, states)),
         ):
             found = [module for name, module in model.named_modules() if pattern.search(name)]
-            # T5 lists the two sub-layers of a block, too.
-            found = [one for one in found if type(one).__name__ not in ("T5LayerSelfAttention", "T5LayerFF")]
+            # The sub-layers of T5's blocks are called layers, too.
             found = [one for one in found if not re.search(r"Layer(SelfAttention|FF)$", type(one).__name__)]
             assert found
             for module in found:
@@ -67,17 +77,20 @@ def _counter() -> Callable[[], int]:
 def _change_outputs(
     changes: Sequence[Change], heads: int, layer: Callable[[], int], _: nn.Module, args: Any, kwargs: Any
 ) -> Any:
-    """Scale or average the outputs of heads, (1, N, H·D), that W_O is about to read."""
-    number = layer()
+    """Change the outputs of heads, (1, N, H·D), that W_O is about to read."""
     x = args[0].clone()
-    by_head = x.view(*x.shape[:2], heads, -1)
+    _scale(changes, layer(), x.view(*x.shape[:2], heads, -1))
+    return (x, *args[1:]), kwargs
+
+
+def _scale(changes: Sequence[Change], number: int, by_head: Any) -> None:
+    """Scale or average the outputs of heads, (1, N, H, D)."""
     for change in changes:
         if change["kind"] == "heads" and change["layer"] == number and change.get("mean"):
-            by_head[:, :, change["heads"]] = by_head[:, :, change["heads"]].mean(1, keepdim=True)
+            by_head[:, :, change["heads"]] = by_head[:, :, change["heads"]].mean(1)[:, None]
     for change in changes:
         if change["kind"] == "heads" and change["layer"] == number and not change.get("mean"):
             by_head[:, :, change["heads"]] *= change.get("scale", 0.0)
-    return (x, *args[1:]), kwargs
 
 
 def _change_states(
@@ -91,11 +104,11 @@ def _change_states(
     return ((x, *args[1:]), kwargs) if named is None else (args, {**kwargs, named: x})
 
 
-def _apply(changes: Sequence[Change], layer: int, x: Tensor) -> None:
+def _apply(changes: Sequence[Change], layer: int, x: Any) -> None:
     """Replace or move rows of a hidden state (N, C)."""
     for change in changes:
         if change["kind"] == "states" and change["layer"] == layer:
-            vector = torch.tensor(np.asarray(change["vector"]))
+            vector = change["vector"] if isinstance(x, np.ndarray) else torch.tensor(change["vector"])
             for token in change["tokens"]:
                 x[token] = x[token] + vector if change.get("add") else vector
 
@@ -109,11 +122,8 @@ def _softmax(changes: Sequence[Change], heads: int) -> Iterator[list[Tensor]]:
         assert scores.dim() == 4
         assert scores.shape[:2] == (1, heads)
         scores = scores.clone()
-        for change in changes:
-            if change["kind"] == "edges" and len(weights) in change["layers"]:
-                for head in change["heads"]:
-                    for query in change["queries"]:
-                        scores[0, head, query, change["keys"]] = -torch.inf
+        for head in range(heads):
+            _block(changes, len(weights), head, scores[0, head])
         found = _SOFTMAX(scores, *args, **options).nan_to_num(nan=0.0)
         # Some hide keys by the lowest number: a row with nothing else left has no keys.
         found = found.masked_fill(scores.amax(-1, keepdim=True) <= -1e30, 0)
@@ -122,3 +132,48 @@ def _softmax(changes: Sequence[Change], heads: int) -> Iterator[list[Tensor]]:
 
     with mock.patch.object(nn.functional, "softmax", softmax), mock.patch.object(torch, "softmax", softmax):
         yield weights
+
+
+def _block(changes: Sequence[Change], layer: int, head: int, scores: Any) -> None:
+    """Set the scores (N, N) of a head to −∞ where its edges are blocked."""
+    for change in changes:
+        if change["kind"] == "edges" and layer in change["layers"] and head in change["heads"]:
+            for query in change["queries"]:
+                scores[query, list(change["keys"])] = -np.inf
+
+
+class ChangedJina(JinaBert):
+    """The same in `JinaBert` with gated feed-forward layers, which is written out in float64."""
+
+    changes: Sequence[Change] = ()
+
+    @classmethod
+    def run_changed(
+        cls, of: JinaBert, ids: Sequence[int], segments: Sequence[int], changes: Sequence[Change]
+    ) -> tuple[Array, Array]:
+        """Hidden states (L + 1, N, C) and attention weights (L, H, N, N) of one input."""
+        changed = cls(of.folder, of.config, of.weights)
+        object.__setattr__(changed, "changes", changes)
+        number, heads = _counter(), of.config["num_attention_heads"]
+
+        def softmax(scores: Array) -> Array:
+            _block(changes, *divmod(number(), heads), scores)
+            empty = np.isneginf(scores).all(-1)
+            weights = _SOFTMAX(torch.tensor(np.where(empty[:, None], 0, scores)), dim=-1).numpy()
+            return np.where(empty[:, None], 0, weights)
+
+        with mock.patch.object(jina, "softmax", softmax):
+            return changed.run(ids, segments)
+
+    def _linear(self, name: str, x: Array) -> Array:
+        if name.endswith("attention.output.dense"):
+            x = x.copy()
+            by_head = x.reshape(1, len(x), self.config["num_attention_heads"], -1)
+            _scale(self.changes, int(name.split(".")[2]), by_head)
+        return super()._linear(name, x)
+
+    def _norm(self, name: str, x: Array) -> Array:
+        normed = super()._norm(name, x)
+        if name == "embeddings.LayerNorm" or name.endswith("mlp.layernorm"):
+            _apply(self.changes, int(name.split(".")[2]) + 1 if "mlp" in name else 0, normed)
+        return normed

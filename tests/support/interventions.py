@@ -14,7 +14,7 @@ Change = dict[str, Any]
 def random_changes(
     random: np.random.Generator, layers: int, heads: int, width: int, length: int
 ) -> list[Change]:
-    """One to four interventions in a sequence; some leave queries without keys, some change one thing twice."""
+    """One to four interventions in a sequence; some leave queries without keys, or change a thing twice."""
     makers = (_scale, _edges, _states)
     return [
         makers[random.integers(3)](random, layers, heads, width, length) for _ in range(random.integers(1, 5))
