@@ -300,7 +300,8 @@ class Exchange:
         """Record how long the outputs took."""
         stages = self.context.record.stages
         stages.begin("compute", stages.begun["queue"] + result.queue_s)
-        stages |= {"queue": result.queue_s, "compute": result.compute_s}
+        for stage, seconds in (("queue", result.queue_s), ("compute", result.compute_s)):
+            stages[stage] = stages.get(stage, 0.0) + seconds
 
     def reserve(self, size: int) -> None:
         """Reserve memory for what is not part of the response; raises the 429."""

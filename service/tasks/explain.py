@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from model.contract import Encoding, Output, Pooling, Similarity, Want
@@ -21,8 +22,8 @@ Replacement = Literal["mask", "remove"]
 OF_VECTORS = ("function", "pooling", "dimensions", "prompt_name", "prompt")
 """Options that only similarities of sentence vectors have."""
 
-# The names of an item's further fields, with their values.
-_FIELD_BYTES = 400
+# The names of an item's further fields, with their values; those of faithfulness take half of it.
+_FIELD_BYTES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class ExplainOptions:
     unit: Unit | None = None
     """Words if None."""
     replacement: Replacement | None = None
+    faithfulness: bool = False
     function: Similarity | None = None
     pooling: Pooling | None = None
     dimensions: int | None = None
@@ -52,7 +54,8 @@ class ExplainOptions:
             )
 
 
-Found = tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]
+Arrays = Mapping[str, NDArray[Any]]
+Found = tuple[Mapping[str, Any], Arrays]
 """Further columns of an item, and its arrays."""
 
 
@@ -88,6 +91,9 @@ class ExplainPlan(Protocol):
 
     def explain(self, index: int, several: Sequence[Units], /) -> Explanation:
         """Plan one input; raises OptionError."""
+
+    def effects(self, several: Sequence[Units], arrays: Arrays, /) -> NDArray[np.float32]:
+        """Return what each unit of the texts adds, given the arrays of the item."""
 
 
 def item_columns(index: int, several: Sequence[Units], units: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from service.engine.engine import Engine
 from service.tasks.embed import EmbedOptions, plan_encode
 from service.tasks.errors import OptionError
 from service.tasks.explain import OF_VECTORS, ExplainOptions, ExplainPlan
+from service.tasks.faithfulness import Faithfulness
 from service.tasks.head_effects import HeadEffects
 from service.tasks.heads import check_head, choose_from
 from service.tasks.label import HEADS
@@ -127,6 +128,14 @@ def plan_explanation(options: ExplainOptions, engine: Engine, target: Target) ->
     info = engine.info
     if options.method == "heads":
         options.check_unused('the method "heads", which leaves no unit out', "unit", "replacement")
+        if options.faithfulness:
+            raise OptionError(
+                lambda name: (
+                    f'{name("faithfulness")} is that of units, and {name("method")} is "heads": leave one of '
+                    "them out."
+                ),
+                option="faithfulness",
+            )
         return _plan_heads(engine, target)
     why: OptionError | None = None
     if isinstance(target, SimilarityTarget):
@@ -144,12 +153,18 @@ def plan_explanation(options: ExplainOptions, engine: Engine, target: Target) ->
         raise why
     if options.method == "occlusion" or why is not None:
         return Occlusion(target, _mask_token(options, engine, target))
-    options.check_unused('the method "parts", which leaves nothing out', "replacement")
+    if not options.faithfulness:
+        options.check_unused('the method "parts", which leaves nothing out', "replacement")
     if isinstance(target, InteractionTarget):
         return InteractionParts(target)
     if isinstance(target, SimilarityTarget):
         return SumParts(target, info.dense)
     raise TypeError("a logit has no parts")
+
+
+def plan_faithfulness(options: ExplainOptions, engine: Engine, target: Target) -> Faithfulness | None:
+    """Return what shows how faithful the explanation of units is, if it is asked for; raises OptionError."""
+    return Faithfulness(target, _mask_token(options, engine, target)) if options.faithfulness else None
 
 
 def _plan_heads(engine: Engine, target: Target) -> HeadEffects:

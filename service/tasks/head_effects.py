@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.contract import Encoding, Output
 from model.encoder.interventions import HeadScale, Interventions
-from service.tasks.explain import Explanation, Found, Method, expect
+from service.tasks.explain import Arrays, Explanation, Found, Method, expect
 from service.tasks.results import columns
 from service.tasks.targets import Target
 from service.tasks.units import Units, joined
@@ -48,6 +49,10 @@ class HeadEffects:
             expect(several, None, {"heads": (self.layers, self.heads)}, held),
             partial(self._find, encodings),
         )
+
+    def effects(self, _: Sequence[Units], __: Arrays, /) -> NDArray[np.float32]:
+        """Raise TypeError: no unit was left out."""
+        raise TypeError("an explanation by heads has no units")
 
     def _find(self, encodings: Sequence[Encoding], outputs: Sequence[Output]) -> Found:
         count = len(encodings)

@@ -1,15 +1,15 @@
 """Occlusion: what a score loses without each unit (Zeiler & Fergus 2014; Li et al. 2016)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.contract import Encoding, Output
 from service.tasks.errors import OptionError
-from service.tasks.explain import Explanation, Found, Method, expect, item_columns
+from service.tasks.explain import Arrays, Explanation, Found, Method, expect, item_columns
 from service.tasks.targets import Target
 from service.tasks.units import Units, describe
 
@@ -41,7 +41,7 @@ class Occlusion:
         sides = [side for side, units in enumerate(several) for _ in units.of_text]
         for units in several:
             spans = (range(units.starts[i], units.starts[i + 1]) for i in units.of_text)
-            encodings += [self._without(units.encoding, span) for span in spans]
+            encodings += [leave_out(units.encoding, span, self.mask_token) for span in spans]
         self._check_left(index, encodings)
         units_found = describe(several, all_units=False)
         wants = [self.target.want(encoding) for encoding in encodings]
@@ -63,19 +63,6 @@ class Occlusion:
             effects[i] = reading.score - reading.measure([*whole[:side], output, *whole[side + 1 :]])
         return {**reading.columns, "score": reading.score}, {"attributions": effects}
 
-    def _without(self, encoding: Encoding, tokens: range) -> Encoding:
-        if self.mask_token is not None:
-            ids = encoding.token_ids.copy()
-            ids[tokens.start : tokens.stop] = [self.mask_token] * len(tokens)
-            return replace(encoding, token_ids=ids)
-        kept = [*range(tokens.start), *range(tokens.stop, len(encoding))]
-        places = {token: place for place, token in enumerate(kept)}
-        columns: dict[str, Any] = {
-            name: [getattr(encoding, name)[i] for i in kept] for name in ("token_ids", "segment_ids")
-        }
-        rows = tuple(places[row] for row in encoding.vector_rows if row in places)
-        return replace(encoding, **columns, vector_rows=rows)
-
     def _check_left(self, index: int, encodings: Sequence[Encoding]) -> None:
         if self.mask_token is None and any(len(one) <= one.prompt_length for one in encodings):
             raise OptionError(
@@ -85,3 +72,26 @@ class Occlusion:
                 ),
                 option=f"inputs.{index}",
             )
+
+    def effects(self, _: Sequence[Units], arrays: Arrays, /) -> NDArray[np.float32]:
+        """The attributions."""
+        found: NDArray[np.float32] = arrays["attributions"]
+        return found
+
+
+def leave_out(encoding: Encoding, tokens: Collection[int], mask_token: int | None) -> Encoding:
+    """Return a sequence without some tokens: they become the mask token, or are removed if it is None."""
+    if mask_token is not None:
+        ids = encoding.token_ids.copy()
+        for token in tokens:
+            ids[token] = mask_token
+        return replace(encoding, token_ids=ids)
+    left_out = frozenset(tokens)
+    kept = [token for token in range(len(encoding)) if token not in left_out]
+    places = {token: place for place, token in enumerate(kept)}
+    return replace(
+        encoding,
+        token_ids=[encoding.token_ids[token] for token in kept],
+        segment_ids=[encoding.segment_ids[token] for token in kept],
+        vector_rows=tuple(places[row] for row in encoding.vector_rows if row in places),
+    )

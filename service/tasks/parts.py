@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from model.contract import ContributionsWant, FloatArray, ModelInfo, Output, PoolingMode, Similarity
 from model.heads.contributions import ADDITIVE
 from service.tasks.errors import Names, OptionError
-from service.tasks.explain import ExplainOptions, Explanation, Found, Method, expect, item_columns
+from service.tasks.explain import Arrays, ExplainOptions, Explanation, Found, Method, expect, item_columns
 from service.tasks.targets import InteractionTarget, SimilarityTarget
 from service.tasks.units import Units, describe
 
@@ -58,6 +58,10 @@ class SumParts:
             expect(several, units, {"parts": shape}, held),
             partial(self._find, several),
         )
+
+    def effects(self, several: Sequence[Units], arrays: Arrays, /) -> NDArray[np.float32]:
+        """What each unit of the texts adds: the sums of its parts."""
+        return _sums(several, arrays["parts"])
 
     def _find(self, several: Sequence[Units], outputs: Sequence[Output]) -> Found:
         reading = self.target.read(outputs, ())
@@ -113,6 +117,16 @@ class InteractionParts:
 
         expected = expect(several, units, {"parts": shape}, held)
         return Explanation(encodings, wants, item_columns(index, several, units), expected, find)
+
+    def effects(self, several: Sequence[Units], arrays: Arrays, /) -> NDArray[np.float32]:
+        """What each unit of the texts adds: the sums of its parts."""
+        return _sums(several, arrays["parts"])
+
+
+def _sums(several: Sequence[Units], parts: NDArray[Any]) -> NDArray[np.float32]:
+    """Return the sums of rows and of columns of parts that belong to units of the texts."""
+    first, second = several
+    return np.concatenate([parts.sum(1)[first.of_text], parts.sum(0)[second.of_text]])
 
 
 def _unit_of_rows(units: Units) -> NDArray[np.int64]:

@@ -121,7 +121,7 @@ HEAD_CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("predict", [TEXTS], {"model": "tagger"}),
     ("predict", [TEXTS], {"model": "tagger", "aggregation": "simple", "attention": {"aggregate": "rollout"}}),
     ("rerank", ["the man", TEXTS], {"model": "ranker", "attention": {"heads": [0], "top_k": 2}}),
-    ("explain", [TEXTS], {"model": "classes"}),
+    ("explain", [TEXTS], {"model": "classes", "faithfulness": True}),
     ("explain", [TEXTS], {"model": "tagger", "target": {"token": -2, "label": "LABEL_1"}}),
     ("explain", [PAIRS], {"model": "ranker"}),
     ("explain", [PAIRS], {"model": "colbert", "unit": "token"}),

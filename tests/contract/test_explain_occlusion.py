@@ -286,7 +286,7 @@ def test_too_many_tokens_are_refused_before_any_work(several: Service) -> None:
     document = assert_problem(
         post(several, body, "/explain"), 413, "explanation-too-large", limit=256, actual=22 * 21 + 3 + 3
     )
-    assert "run 21 times more, each without one unit, with 468 tokens" in document["detail"]
+    assert "run 21 times more, each time without some units, with 468 tokens in all" in document["detail"]
     assert (
         "and the limit is 256: send fewer or shorter inputs, or choose a larger `unit`" in document["detail"]
     )

@@ -219,7 +219,7 @@ REFUSED: list[tuple[Json, str, str, str]] = [
     ({"pooling": "cls"}, "unsupported", "pooling", "choose max, mean, mean_sqrt_len,"),
     ({"pooling": "last"}, "unsupported", "pooling", '"last", which takes the vector of one token'),
     ({"function": "euclidean"}, "unsupported", "function", "choose cosine or dot"),
-    ({"model": "curved"}, "unsupported", "model", "a layer with the activation Tanh after its pooling"),
+    ({"model": "curved"}, "unsupported", "method", "a layer with the activation Tanh after its pooling"),
     ({"dimensions": 65}, "invalid-request", "dimensions", "choose 1 to 64"),
     ({"unit": "letter"}, "invalid-request", "unit", "'token', 'word' or 'sentence'"),
     ({"model": "colbert", "function": "dot"}, "invalid-request", "function", "has no effect on a model"),
@@ -234,11 +234,28 @@ def test_a_refusal_says_what_to_change(
     served: Service, body: Json, kind: str, field: str, detail: str
 ) -> None:
     """Before anything runs."""
-    body = {"inputs": [["a", "b"]], "model": "prompted", **body}
+    body = {"inputs": [["a", "b"]], "model": "prompted", "method": "parts", **body}
     before = batches(served, body["model"])
     document = assert_problem(post(served, body, "/explain"), 422, kind, field=field)
     assert detail in document["detail"]
     assert batches(served, body["model"]) == before
+
+
+@pytest.mark.parametrize(
+    ("body", "method"),
+    [
+        ({"model": "linear"}, "parts"),
+        ({"model": "colbert"}, "parts"),
+        ({"model": "curved"}, "occlusion"),
+        ({"model": "prompted", "pooling": "cls"}, "occlusion"),
+        ({"model": "prompted", "function": "manhattan"}, "occlusion"),
+    ],
+)
+def test_parts_are_the_default_where_there_are_any(served: Service, body: Json, method: str) -> None:
+    """Elsewhere it is occlusion; the answer says which."""
+    answer = answered(post(served, {"inputs": PAIRS[:1], **body}, "/explain"))
+    assert answer["method"] == method
+    assert ("parts" in answer["data"][0]) == (method == "parts")
 
 
 def test_parts_of_long_texts_are_refused_before_any_work(narrow: Service) -> None:

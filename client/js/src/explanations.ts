@@ -39,6 +39,8 @@ export interface Explained extends Tokens {
   attributions: Float32Array | null;
   /** (layers, heads): `score` less the score without the head. */
   heads: Tensor | null;
+  /** With `faithfulness`: `comprehensiveness` and `sufficiency` for each of `shares`, and of random units. */
+  faithfulness: Record<string, Float32Array> | null;
 }
 
 /** Read an item of `/explain`; throws an Error for one whose arrays do not match its units. */
@@ -66,5 +68,12 @@ export function explained(item: Json, reading: Reading): Explained {
     parts: parts ?? null,
     attributions: attributions?.data ?? null,
     heads: heads ?? null,
+    faithfulness: faithfulness(item),
   };
+}
+
+function faithfulness(item: Json): Record<string, Float32Array> | null {
+  if (item.faithfulness === undefined) return null;
+  const columns = Object.entries(item.faithfulness as Record<string, number[]>);
+  return Object.fromEntries(columns.map(([name, values]) => [name, Float32Array.from(values)]));
 }

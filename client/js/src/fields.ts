@@ -176,6 +176,7 @@ export interface ExplainOptions extends TaskFields, CallOptions {
   method?: Method;
   unit?: Unit;
   replacement?: Replacement;
+  faithfulness?: boolean;
   function?: SimilarityFunction;
   pooling?: Pooling;
   dimensions?: number;

@@ -60,6 +60,8 @@ class Explained(Tokens):
     """(U,): `score` less the score without the unit."""
     heads: FloatArray | None
     """(L, H): `score` less the score without the head."""
+    faithfulness: dict[str, FloatArray] | None
+    """With `faithfulness`: comprehensiveness and sufficiency for each of `shares`, and of random units."""
 
     @property
     def by_unit(self) -> FloatArray:
@@ -165,7 +167,7 @@ def _coloured(tag: str, text: str, effect: float, largest: float) -> str:
 
 def explained(item: Json, _axes: Sequence[str], scale: float) -> Explained:
     """Parse an item of `/explain`; raises KeyError, TypeError or ValueError if it is invalid."""
-    units = item.get("units")
+    units, faithful = item.get("units"), item.get("faithfulness")
     names = ("function", "label", "token", "probability", "sigmoid", "replacement")
     more: dict[str, Any] = {name: item.get(name) for name in names}
     found = None if units is None else _units(units)
@@ -182,6 +184,9 @@ def explained(item: Json, _axes: Sequence[str], scale: float) -> Explained:
         parts=parts,
         attributions=attributions,
         heads=heads,
+        faithfulness=None
+        if faithful is None
+        else {name: np.asarray(x, np.float32) for name, x in faithful.items()},
     )
 
 

@@ -332,6 +332,7 @@ class Routes(
         method: Method | None = None,
         unit: Unit | None = None,
         replacement: Replacement | None = None,
+        faithfulness: bool | None = None,
         function: SimilarityFunction | None = None,
         pooling: Pooling | None = None,
         dimensions: int | None = None,

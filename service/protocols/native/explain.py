@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, Field, PlainValidator, StrictBool, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -87,6 +87,12 @@ class ExplainRequest(TaskRequest, WithInputs):
         description="With `occlusion`: whether the tokens of a unit become the tokenizer's `mask`, or are "
         "removed. By default the first, where there is such a token.",
     )
+    faithfulness: StrictBool = Field(
+        False,  # noqa: FBT003
+        description="Also return how faithful the explanation is (DeYoung et al. 2020): comprehensiveness, "
+        "what the score loses without the first 10, 20 and 50 % of the units, by what they add; sufficiency, "
+        "what it loses with these alone; and both for units in random order.",
+    )
     function: Similarity | None = Field(
         None,
         description="How vectors are compared; the model's own function by default. Only `cosine` and `dot` "
@@ -104,6 +110,7 @@ class ExplainRequest(TaskRequest, WithInputs):
             self.method,
             self.unit,
             self.replacement,
+            self.faithfulness,
             self.function,
             self.pooling,
             self.dimensions,
@@ -129,6 +136,16 @@ class UnitColumns(BaseModel):
     token_spans: list[tuple[int, int]] = Field(description="`[first, after]`: positions of its tokens.")
 
 
+class FaithfulnessColumns(BaseModel):
+    """Losses of the score, for each of `shares`."""
+
+    shares: list[float]
+    comprehensiveness: list[float] = Field(description="Without these units: the larger, the better.")
+    sufficiency: list[float] = Field(description="With these units alone: the smaller, the better.")
+    random_comprehensiveness: list[float] = Field(description="The mean of three random orders.")
+    random_sufficiency: list[float]
+
+
 class ExplainItem(TokenColumns):
     """The explanation of one input; the tokens of two texts that run apart stand one after the other."""
 
@@ -148,6 +165,7 @@ class ExplainItem(TokenColumns):
     attributions: list[float] | None = Field(
         None, description="(units,): `score` less the score without the unit."
     )
+    faithfulness: FaithfulnessColumns | None = None
     heads: list[list[float]] | None = Field(
         None, description="(layers, heads): `score` less the score with the head's output 0."
     )
