@@ -19,8 +19,8 @@ from model import contract
 from model.tokenization import tokenizer
 from service.protocols.native import decode, explain, predict, rerank, schemas, similarity, tokenize
 from service.tasks import precision
-from service.tasks.explain import Method, Replacement
-from service.tasks.units import Unit
+from service.tasks.explanations.plan import Method, Replacement
+from service.tasks.explanations.units import Unit
 from tests.references.checkpoints import SUITED
 from tests.references.families import write_model
 from tests.references.late_interaction import write_pylate

@@ -10,13 +10,13 @@ from model.contract import Pooling, Similarity
 from service.echo import cut
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
-from service.protocols.explaining import explain as answer_explain
 from service.protocols.fields import PositiveNumber, invalid, whole_number
+from service.protocols.native.explaining import explain as answer_explain
 from service.protocols.native.responses import TokenColumns, Usage
 from service.protocols.native.schemas import DIMENSIONS, NO_MAPS, POOLING, TaskRequest, WithInputs
-from service.tasks.explain import ExplainOptions, Method, Replacement
-from service.tasks.targets import TargetKind, TargetOption
-from service.tasks.units import Unit
+from service.tasks.explanations.plan import ExplainOptions, Method, Replacement
+from service.tasks.explanations.targets import TargetKind, TargetOption
+from service.tasks.explanations.units import Unit
 
 _KINDS: tuple[TargetKind, ...] = get_args(TargetKind)
 

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from model.contract import Encoding, Output
 from model.encoder.interventions import HeadScale, Interventions
-from service.tasks.explain import Arrays, Explanation, Found, Method, expect
+from service.tasks.explanations.plan import Arrays, Explanation, Found, Method, expect
+from service.tasks.explanations.targets import Target
+from service.tasks.explanations.units import Units, joined
 from service.tasks.results import columns
-from service.tasks.targets import Target
-from service.tasks.units import Units, joined
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from model.contract import Encoding, Output, Pooling, Similarity, Want
 from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Text, Truncation
 from service.tasks.errors import OptionError
+from service.tasks.explanations.targets import TargetOption
+from service.tasks.explanations.units import Unit, Units, joined
 from service.tasks.results import Expected, Item, columns
-from service.tasks.targets import TargetOption
-from service.tasks.units import Unit, Units, joined
 
 Method = Literal["parts", "occlusion", "heads"]
 Replacement = Literal["mask", "remove"]

@@ -7,15 +7,12 @@ from service.echo import cut
 from service.engine.engine import Engine
 from service.tasks.embed import EmbedOptions, plan_encode
 from service.tasks.errors import OptionError
-from service.tasks.explain import OF_VECTORS, ExplainOptions, ExplainPlan
-from service.tasks.faithfulness import Faithfulness
-from service.tasks.head_effects import HeadEffects
-from service.tasks.heads import check_head, choose_from
-from service.tasks.label import HEADS
-from service.tasks.occlusion import Occlusion
-from service.tasks.parts import InteractionParts, SumParts, why_no_parts
-from service.tasks.prompts import choose_task
-from service.tasks.targets import (
+from service.tasks.explanations.faithfulness import Faithfulness
+from service.tasks.explanations.head_effects import HeadEffects
+from service.tasks.explanations.occlusion import Occlusion
+from service.tasks.explanations.parts import InteractionParts, SumParts, why_no_parts
+from service.tasks.explanations.plan import OF_VECTORS, ExplainOptions, ExplainPlan
+from service.tasks.explanations.targets import (
     InteractionTarget,
     LabelTarget,
     SimilarityTarget,
@@ -23,6 +20,9 @@ from service.tasks.targets import (
     TargetKind,
     TargetOption,
 )
+from service.tasks.heads import check_head, choose_from
+from service.tasks.label import HEADS
+from service.tasks.prompts import choose_task
 
 # Labels that an error names.
 _LISTED = 20

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from model.contract import Encoding, Output, Want
 from service.tasks.errors import OptionError
-from service.tasks.occlusion import leave_out
+from service.tasks.explanations.occlusion import leave_out
+from service.tasks.explanations.targets import Reading, Target
+from service.tasks.explanations.units import Units
 from service.tasks.rank import shortest
-from service.tasks.targets import Reading, Target
-from service.tasks.units import Units
 
 SHARES = (0.1, 0.2, 0.5)
 """Of the units of an input, both texts of a pair together."""

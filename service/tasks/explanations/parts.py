@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 from model.contract import ContributionsWant, FloatArray, ModelInfo, Output, PoolingMode, Similarity
 from model.heads.contributions import ADDITIVE
 from service.tasks.errors import Names, OptionError
-from service.tasks.explain import Arrays, ExplainOptions, Explanation, Found, Method, expect, item_columns
-from service.tasks.targets import InteractionTarget, SimilarityTarget
-from service.tasks.units import Units, describe
+from service.tasks.explanations.plan import (
+    Arrays,
+    ExplainOptions,
+    Explanation,
+    Found,
+    Method,
+    expect,
+    item_columns,
+)
+from service.tasks.explanations.targets import InteractionTarget, SimilarityTarget
+from service.tasks.explanations.units import Units, describe
 
 Floats = NDArray[np.float64]
 

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from model.contract import Encoding, Output
 from service.tasks.errors import OptionError
-from service.tasks.explain import Arrays, Explanation, Found, Method, expect, item_columns
-from service.tasks.targets import Target
-from service.tasks.units import Units, describe
+from service.tasks.explanations.plan import Arrays, Explanation, Found, Method, expect, item_columns
+from service.tasks.explanations.targets import Target
+from service.tasks.explanations.units import Units, describe
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from service.problems import Problem
 from service.protocols.exchange import Exchange
 from service.protocols.ways_out import any_of
 from service.replies.answer_size import bound, waiting_bytes
-from service.tasks.explain import ExplainOptions, ExplainPlan, Explanation, units_of
-from service.tasks.explaining import choose_target, plan_explanation, plan_faithfulness
-from service.tasks.faithfulness import Faithfulness
+from service.tasks.explanations.choosing import choose_target, plan_explanation, plan_faithfulness
+from service.tasks.explanations.faithfulness import Faithfulness
+from service.tasks.explanations.plan import ExplainOptions, ExplainPlan, Explanation, units_of
+from service.tasks.explanations.targets import InteractionTarget, LabelTarget, Reading, Target
+from service.tasks.explanations.units import Units
 from service.tasks.prompts import choose_prompt
 from service.tasks.results import Item
-from service.tasks.targets import InteractionTarget, LabelTarget, Reading, Target
-from service.tasks.units import Units
 
 # What a further sequence takes while it waits: its ids and segments, and the objects around them (measured).
 _TOKEN_BYTES, _SEQUENCE_BYTES = 16, 1500
