@@ -76,6 +76,12 @@ class Interventions:
         """The kinds of which there is one at least, in the order of `INTERVENTION_KINDS`."""
         return tuple(kind for kind in INTERVENTION_KINDS if getattr(self, kind))
 
+    @property
+    def first(self) -> int | None:
+        """The first hidden state that is changed, or the one before the first layer that is; None if none."""
+        layers = [one.layer for one in self.heads] + [one.layer for one in self.states]
+        return min((*layers, *(layer for one in self.edges for layer in one.layers)), default=None)
+
     def check_runs(self, allowed: Collection[InterventionKind]) -> None:
         """Raise Unsupported, with the way out, unless a model that runs the `allowed` kinds can run these."""
         missing = [kind for kind in self.kinds if kind not in allowed]

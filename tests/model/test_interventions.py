@@ -22,6 +22,7 @@ from model.errors import Unsupported
 from model.onnx.backend import OnnxBackend
 from model.onnx.file import find_graph
 from model.pytorch.backend import TorchBackend
+from model.pytorch.kernels import stack
 from tests.model.test_int8_backend import TEXTS
 from tests.references import measures
 from tests.references.checkpoints import MINILM
@@ -212,11 +213,13 @@ def minilm() -> Written:
 
 
 def real_texts() -> list[Encoding]:
-    """Sentences, one to twelve at a time: about 1,500 tokens, which the kernels run in several parts."""
+    """Sentences, one to twelve at a time: so many tokens that the kernels run them in several parts."""
     texts = [
         " ".join((TEXTS * 4)[i : i + count]) for i, count in enumerate([1, 1, 1, 1, 2, 3, 4, 5, 8, 8, 12, 12])
     ]
-    return load_checkpoint(resolve(MINILM)).tokenizer.encode([*texts, *texts[::-1]])
+    encodings = load_checkpoint(resolve(MINILM)).tokenizer.encode([*texts, *texts[::-1], *texts])
+    assert sum(map(len, encodings)) > 2 * stack._PART
+    return encodings
 
 
 def patched(changes: list[Change], donor: Encoding) -> list[Change]:

@@ -4,6 +4,7 @@ A sequence with interventions lies among others, whose numbers stay as they are,
 first, all together, and then what is changed is computed anew or changed in place.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from model.encoder.interventions import (
 )
 from model.encoder.linear import widened
 from model.encoder.packing import Packing
+from model.encoder.sharing import Start
 
 LOWEST = torch.finfo(torch.float32).min
 """The score of a key that is hidden from a query, in place of −∞."""
@@ -77,13 +79,23 @@ class Edit(NamedTuple):
 
 
 class Edits:
-    """What is changed in a pass of packed sequences; `interventions` has an entry for each of them."""
+    """What is changed in a pass of packed sequences; `interventions` has an entry for each of them.
 
-    def __init__(self, interventions: Sequence[Interventions | None], packing: Packing) -> None:
+    `starts` says where each begins, in the order of these states; it is empty if all begin with embeddings.
+    """
+
+    def __init__(
+        self,
+        interventions: Sequence[Interventions | None],
+        packing: Packing,
+        starts: Sequence[Start | None] = (),
+    ) -> None:
         self._states: dict[int, list[tuple[int, StateChange]]] = defaultdict(list)
         """Hidden state -> its changes, each with the first token of its sequence."""
         self._sequences = [(number, one) for number, one in enumerate(interventions) if one is not None]
         self._packing = packing
+        self._starts = [0 if start is None else start.state for start in starts]
+        self._joins = [(number, start) for number, start in enumerate(starts) if start is not None]
         for number, one in self._sequences:
             for change in one.states:
                 self._states[change.layer].append((packing.starts[number], change))
@@ -103,8 +115,23 @@ class Edits:
 
     @property
     def states(self) -> frozenset[int]:
-        """The numbers of the hidden states that are changed."""
-        return frozenset(self._states)
+        """The numbers of the hidden states that are changed, and of those with which sequences begin."""
+        return frozenset((*self._states, *self._starts)) - {0}
+
+    def running(self, layer: int) -> int:
+        """Return how many sequences, the first ones, run a layer."""
+        return bisect_right(self._starts, layer) if self._starts else len(self._packing.lengths)
+
+    def begin(self, number: int, x: Tensor) -> list[int]:
+        """Copy a hidden state (T, C) to the sequences that begin with it; returns their rows."""
+        begun: list[int] = []
+        for sequence, start in self._joins:
+            if start.state == number:
+                place, length = self._packing.starts[sequence], self._packing.lengths[sequence]
+                first = self._packing.starts[start.carrier]
+                x[place : place + length] = x[first : first + length]
+                begun += range(place, place + length)
+        return begun
 
     def change_state(self, number: int, x: Tensor) -> list[int]:
         """Change the rows of a hidden state, (T, C), in place; returns which rows, perhaps with repeats."""

@@ -68,8 +68,8 @@ class Buffers:
         self.addresses = {name: buffer.data_ptr() for name, buffer in self._buffers.items()}
 
     def change(self, edits: Edits, number: int) -> None:
-        """Change the hidden state `x`, whose number it is, and what products read of it."""
-        rows = edits.change_state(number, self.x)
+        """Begin sequences with the hidden state `x`, whose number it is, change it and what products read."""
+        rows = edits.begin(number, self.x) + edits.change_state(number, self.x)
         if rows and self.rounded is not None:
             self.rounded[rows] = self.x[rows].to(self.rounded.dtype)
 

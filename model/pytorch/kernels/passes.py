@@ -64,7 +64,7 @@ class Passes:
         """Describe a pass of the hidden state in `buffers`, of sequences from `first` on, through layers.
 
         It writes the hidden `states` and the `projections` (queries, keys and values) of some layers. `edits`
-        are what is changed in the attention of its sequences.
+        are what is changed in its sequences, and say which of them run these layers.
         """
         tokens, size = buffers.x.shape
         config = self._config
@@ -109,6 +109,10 @@ class Passes:
         if edits is not None:
             changes = Changes(edits, some, len(packing.lengths), config.num_heads)
             layers.interventions = changes.address
+            running = edits.running(some.start)
+            if running < len(packing.lengths):
+                attention.sequences = running
+                layers.tokens = attention.tokens = packing.starts[running]
         kept = (buffers, packing, positions, unattended, into, projected, recorded, angles, biases, distances)
         return Pass(layers, attention, (*kept, changes, plan.progress))
 
