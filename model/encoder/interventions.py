@@ -5,7 +5,7 @@ Plain data, which every backend reads: no PyTorch. All indices are non-negative 
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,17 +125,11 @@ class LayerEdges:
         return blocked
 
 
-def head_changes(
-    changes: Sequence[HeadScale], heads: int
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]] | None:
-    """Join the changes of a layer of H heads: scales (H,), and which are averaged (H,); None without any."""
-    if not changes:
-        return None
-    scales, means = np.ones(heads, np.float32), np.zeros(heads, bool)
+def join_heads(changes: Sequence[HeadScale], scales: NDArray[Any], means: NDArray[Any]) -> None:
+    """Write the changes of a layer to `scales` (H,), of ones, and `means` (H,), of zeros: 1 is averaged."""
     for one in changes:
         index = list(one.heads)
         if one.mean:
-            means[index] = True
+            means[index] = 1
         else:
             scales[index] *= np.float32(one.scale)
-    return scales, means

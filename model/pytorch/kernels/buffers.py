@@ -69,9 +69,12 @@ class Buffers:
 
     def change(self, edits: Edits, number: int) -> None:
         """Begin sequences with the hidden state `x`, whose number it is, change it and what products read."""
-        rows = edits.begin(number, self.x) + edits.change_state(number, self.x)
-        if rows and self.rounded is not None:
-            self.rounded[rows] = self.x[rows].to(self.rounded.dtype)
+        edits.begin(number, self.x)
+        rows = edits.change_state(number, self.x)
+        if self.rounded is not None:
+            edits.begin(number, self.rounded)
+            if rows:
+                self.rounded[rows] = self.x[rows].to(self.rounded.dtype)
 
     def projected(self) -> Tensor:
         """Allocate a buffer for queries, keys and values side by side, (T, (H + 2·kv_heads)·D)."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from model.encoder.attending.edits import Edit, Edits
 from model.encoder.config import EncoderConfig
-from model.encoder.interventions import BlockedEdges, head_changes
+from model.encoder.interventions import BlockedEdges, join_heads
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
@@ -134,17 +134,20 @@ class Changes:
         if not edits:
             return None
         changed = (structures.Intervention * sequences)()
-        self._alive.append(changed)
-        for edit in edits:
+        scales = np.ones((len(edits), self._heads), np.float32)
+        means = np.zeros(scales.shape, np.uint8)
+        scales_at, means_at = self._kept(scales), self._kept(means)
+        for i, edit in enumerate(edits):
             one, edges = changed[edit.number], edit.edges
+            if edit.scales:
+                join_heads(edit.scales, scales[i], means[i])
+                one.scales, one.means = scales_at + i * scales.strides[0], means_at + i * self._heads
             if edges:
                 listed = [self._blocked(blocked, edges.length) for blocked in edges.blocked]
                 array = (structures.BlockedEdges * len(listed))(*listed)
                 self._alive.append(array)
                 one.edges, one.edge_count = addressof(array), len(listed)
-            joined = head_changes(edit.scales, self._heads)
-            if joined is not None:
-                one.scales, one.means = map(self._kept, joined)
+        self._alive.append(changed)
         return addressof(changed)
 
     def _blocked(self, edges: BlockedEdges, length: int) -> structures.BlockedEdges:
