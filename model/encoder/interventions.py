@@ -5,7 +5,7 @@ Plain data, which every backend reads: no PyTorch. All indices are non-negative 
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,12 @@ class Interventions:
         """The kinds of which there is one at least, in the order of `INTERVENTION_KINDS`."""
         return tuple(kind for kind in INTERVENTION_KINDS if getattr(self, kind))
 
+    @property
+    def first(self) -> int | None:
+        """The first hidden state that is changed, or the one before the first layer that is; None if none."""
+        layers = [one.layer for one in self.heads] + [one.layer for one in self.states]
+        return min((*layers, *(layer for one in self.edges for layer in one.layers)), default=None)
+
     def check_runs(self, allowed: Collection[InterventionKind]) -> None:
         """Raise Unsupported, with the way out, unless a model that runs the `allowed` kinds can run these."""
         missing = [kind for kind in self.kinds if kind not in allowed]
@@ -119,17 +125,11 @@ class LayerEdges:
         return blocked
 
 
-def head_changes(
-    changes: Sequence[HeadScale], heads: int
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]] | None:
-    """Join the changes of a layer of H heads: scales (H,), and which are averaged (H,); None without any."""
-    if not changes:
-        return None
-    scales, means = np.ones(heads, np.float32), np.zeros(heads, bool)
+def join_heads(changes: Sequence[HeadScale], scales: NDArray[Any], means: NDArray[Any]) -> None:
+    """Write the changes of a layer to `scales` (H,), of ones, and `means` (H,), of zeros: 1 is averaged."""
     for one in changes:
         index = list(one.heads)
         if one.mean:
-            means[index] = True
+            means[index] = 1
         else:
             scales[index] *= np.float32(one.scale)
-    return scales, means

@@ -15,6 +15,7 @@ from model.encoder.attention import Bias, SelfAttention
 from model.encoder.interventions import BlockedEdges, LayerEdges
 from model.encoder.packing import Packing, Run
 from model.encoder.plan import Plan
+from model.encoder.sharing import Start
 from model.inspection.maps import MapObserver
 from model.inspection.rollout import RolloutObserver
 from model.inspection.statistics import StatisticsObserver
@@ -99,11 +100,16 @@ class BatchObserver:
             else:
                 self._probed[layer].append((observer, run, change))
 
-    def plan(self, states: Collection[int], heads: int, progress: Progress) -> Plan:
-        """Plan a pass that returns hidden `states` and observes the selected layers of `heads` heads."""
+    def plan(
+        self, states: Collection[int], heads: int, progress: Progress, starts: Sequence[Start | None] = ()
+    ) -> Plan:
+        """Plan a pass that returns hidden `states` and observes the selected layers of `heads` heads.
+
+        `starts` are those of the plan.
+        """
         observers = {number: partial(self._observe, number, progress) for number in self._probed}
         recorded = {number: self._record(number, heads) for number in self._recorded}
-        return Plan(states, observers, recorded, progress, self._interventions)
+        return Plan(states, observers, recorded, progress, self._interventions, starts)
 
     def _record(self, number: int, heads: int) -> Observations:
         """Tell the native kernels what to record of a layer with `heads` heads, and where to put it."""

@@ -1,6 +1,7 @@
 """What interventions change in the compiled attention, with every set of instructions."""
 
 from ctypes import c_void_p
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,11 @@ from tests.support.interventions import interventions_of, random_changes
 from tests.support.kernel import attend, kernels_of, needs_kernels
 
 HEADS = 3
+
+
+def address_of(changed: Changes) -> int:
+    """Where the table of the first layer is."""
+    return c_void_p.from_address(changed.address).value or 0
 
 
 def expected(packed: Packed, index: int, one: Interventions, hide: tuple[int, bool]) -> tuple[Tensor, Tensor]:
@@ -59,10 +65,10 @@ def test_changed_sequences_are_those_of_the_formula_and_the_others_as_before(
         for i, length in enumerate(lengths)
     ]
     changed = Changes(Edits(changes, Packing.of(lengths)), range(1), len(lengths), HEADS)
-    others = {"window": window, "causal": causal}
+    others: dict[str, Any] = {"window": window, "causal": causal}
     plain, output = (torch.full((sum(lengths), HEADS, size), 7.0, dtype=dtype) for _ in range(2))
     attend(kernels, packed.q, packed.k, packed.v, packed.starts, plain, **others)
-    table = c_void_p.from_address(changed.address).value
+    table = address_of(changed)
     every = Slots(list(range(HEADS)), HEADS)
     for observed in (False, True):
         observations, made = Observations(len(lengths), HEADS), []
@@ -92,9 +98,9 @@ def test_changed_sequences_are_those_of_the_formula_and_the_others_as_before(
             weights, mixed = expected(packed, i, one, (window, causal))
             assert distance(output[rows].float(), mixed) <= 20 * rounding(dtype)
             if observed:
-                maps, out, special = made[i]
+                maps, out, is_special = made[i]
                 assert distance(maps, weights) <= 1e-5
-                exact = measures.summary(weights.numpy()[None], special)
+                exact = measures.summary(weights.numpy()[None], is_special)
                 for j, statistic in enumerate(STATISTICS):
                     value = exact[statistic][0]
                     open_ = near_ties(weights.numpy()) if statistic.startswith("argmax") else 0
@@ -116,7 +122,7 @@ def test_keys_beyond_a_sequence_are_refused(wrong: Interventions) -> None:
     kernels = kernels_of(name)
     packed = Packed.random([5, 9], HEADS, kernels.head_step, dtype, 0)
     changed = Changes(Edits([wrong, None], Packing.of([5, 9])), range(1), 2, HEADS)
-    table = c_void_p.from_address(changed.address).value
+    table = address_of(changed)
     output = torch.empty(packed.q.shape, dtype=dtype)
     with pytest.raises(ValueError, match="shapes do not match"):
         attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, interventions=table)
@@ -132,7 +138,7 @@ def test_scales_multiply_after_the_mean() -> None:
     changed = Changes(Edits([one], Packing.of([70])), range(1), 1, HEADS)
     plain, output = (torch.empty(packed.q.shape, dtype=dtype) for _ in range(2))
     attend(kernels, packed.q, packed.k, packed.v, packed.starts, plain)
-    table = c_void_p.from_address(changed.address).value
+    table = address_of(changed)
     attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, interventions=table)
     means = plain.double().mean(0)
     assert torch.equal(output[:, 0], plain[:, 0])

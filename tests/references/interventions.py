@@ -157,10 +157,11 @@ class ChangedJina(JinaBert):
         number, heads = _counter(), of.config["num_attention_heads"]
 
         def softmax(scores: Array) -> Array:
-            _block(changes, *divmod(number(), heads), scores)
-            empty = np.isneginf(scores).all(-1)
-            weights = _SOFTMAX(torch.tensor(np.where(empty[:, None], 0, scores)), dim=-1).numpy()
-            return np.where(empty[:, None], 0, weights)
+            layer, head = divmod(number(), heads)
+            _block(changes, layer, head, scores)
+            empty = np.isneginf(scores).all(-1, keepdims=True)
+            weights = _SOFTMAX(torch.tensor(np.where(empty, 0, scores)), dim=-1).numpy()
+            return np.where(empty, 0, weights)
 
         with mock.patch.object(jina, "softmax", softmax):
             return changed.run(ids, segments)

@@ -68,10 +68,13 @@ class Buffers:
         self.addresses = {name: buffer.data_ptr() for name, buffer in self._buffers.items()}
 
     def change(self, edits: Edits, number: int) -> None:
-        """Change the hidden state `x`, whose number it is, and what products read of it."""
+        """Begin sequences with the hidden state `x`, whose number it is, change it and what products read."""
+        edits.begin(number, self.x)
         rows = edits.change_state(number, self.x)
-        if rows and self.rounded is not None:
-            self.rounded[rows] = self.x[rows].to(self.rounded.dtype)
+        if self.rounded is not None:
+            edits.begin(number, self.rounded)
+            if rows:
+                self.rounded[rows] = self.x[rows].to(self.rounded.dtype)
 
     def projected(self) -> Tensor:
         """Allocate a buffer for queries, keys and values side by side, (T, (H + 2·kv_heads)·D)."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from model.encoder.attending.edits import Edit, Edits
 from model.encoder.config import EncoderConfig
-from model.encoder.interventions import BlockedEdges, head_changes
+from model.encoder.interventions import BlockedEdges, join_heads
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
@@ -64,7 +64,7 @@ class Passes:
         """Describe a pass of the hidden state in `buffers`, of sequences from `first` on, through layers.
 
         It writes the hidden `states` and the `projections` (queries, keys and values) of some layers. `edits`
-        are what is changed in the attention of its sequences.
+        are what is changed in its sequences, and say which of them run these layers.
         """
         tokens, size = buffers.x.shape
         config = self._config
@@ -109,6 +109,10 @@ class Passes:
         if edits is not None:
             changes = Changes(edits, some, len(packing.lengths), config.num_heads)
             layers.interventions = changes.address
+            running = edits.running(some.start)
+            if running < len(packing.lengths):
+                attention.sequences = running
+                layers.tokens = attention.tokens = packing.starts[running]
         kept = (buffers, packing, positions, unattended, into, projected, recorded, angles, biases, distances)
         return Pass(layers, attention, (*kept, changes, plan.progress))
 
@@ -130,17 +134,20 @@ class Changes:
         if not edits:
             return None
         changed = (structures.Intervention * sequences)()
-        self._alive.append(changed)
-        for edit in edits:
+        scales = np.ones((len(edits), self._heads), np.float32)
+        means = np.zeros(scales.shape, np.uint8)
+        scales_at, means_at = self._kept(scales), self._kept(means)
+        for i, edit in enumerate(edits):
             one, edges = changed[edit.number], edit.edges
+            if edit.scales:
+                join_heads(edit.scales, scales[i], means[i])
+                one.scales, one.means = scales_at + i * scales.strides[0], means_at + i * self._heads
             if edges:
                 listed = [self._blocked(blocked, edges.length) for blocked in edges.blocked]
                 array = (structures.BlockedEdges * len(listed))(*listed)
                 self._alive.append(array)
                 one.edges, one.edge_count = addressof(array), len(listed)
-            joined = head_changes(edit.scales, self._heads)
-            if joined is not None:
-                one.scales, one.means = map(self._kept, joined)
+        self._alive.append(changed)
         return addressof(changed)
 
     def _blocked(self, edges: BlockedEdges, length: int) -> structures.BlockedEdges:

@@ -164,8 +164,9 @@ class NativeStack:
         if not x.numel():
             return dict.fromkeys(wanted, x)
         states = {number: torch.empty_like(x) for number in wanted}
-        # Observers in Python take the whole batch.
-        for first, part in ((0, packing),) if plan.observers else packing.parts(_PART):
+        # Observers in Python take the whole batch, and sequences begin with states of others.
+        whole = plan.observers or plan.starts
+        for first, part in ((0, packing),) if whole else packing.parts(_PART):
             if part is packing:
                 self._run_part(x, part, plan, states, first)
                 continue
@@ -209,7 +210,8 @@ class NativeStack:
         pass_kernels = (self._observing if observes else None) or self._unobserved
         buffers = Buffers(x, packing, pass_kernels.dtype, self._config, self._widest, self._gated)
         positions = PassPositions(self._encoder, packing, len(x), self._tables, self._vectors)
-        edits = Edits(plan.interventions[first : first + len(packing.lengths)], packing)
+        interventions = plan.interventions[first : first + len(packing.lengths)]
+        edits = Edits(interventions, packing, plan.starts)
         # The last state is changed after the final norm, if there is one.
         changed = edits.states - ({self._config.num_layers} if self._config.norm != "post" else set())
         numbers = len(x) * sum(self._config.qkv_rows)
