@@ -23,7 +23,7 @@ from service.tasks.heads import check_head
 from service.tasks.label import HEADS, LabelOptions, choose_labelling
 
 
-class PredictRequest(ModelRequest, WithInputs, WithInterventions):
+class PredictRequest(WithInterventions, ModelRequest, WithInputs):
     """Texts to label, whole or token by token, as the model was trained to."""
 
     formats: ClassVar[tuple[Format, ...]] = ("json", "ndjson")

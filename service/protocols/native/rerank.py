@@ -21,7 +21,7 @@ from service.replies.style import Format
 from service.tasks.rank import Method, RankOptions
 
 
-class RerankRequest(ModelRequest, WithInterventions):
+class RerankRequest(WithInterventions, ModelRequest):
     """Texts to rank by how well they match a query."""
 
     listed: ClassVar[str] = "texts"

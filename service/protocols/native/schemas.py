@@ -130,7 +130,7 @@ class WithInterventions(Options):
     interventions: InterventionsField | None = INTERVENTIONS
 
 
-class InputsRequest(TaskRequest, WithInputs, WithInterventions):
+class InputsRequest(WithInterventions, TaskRequest, WithInputs):
     """The fields common to `/encode` and `/attention`."""
 
     columns: Columns = Field(

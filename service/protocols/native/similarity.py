@@ -17,7 +17,7 @@ from service.replies.style import Format
 from service.tasks.compare import CompareOptions
 
 
-class SimilarityRequest(TaskRequest, WithInterventions):
+class SimilarityRequest(WithInterventions, TaskRequest):
     """Texts to compare."""
 
     listed: ClassVar[str] = "texts"
