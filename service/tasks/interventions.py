@@ -113,7 +113,7 @@ class Changes:
             raise OptionError(
                 lambda name: (
                     f'{name(place)} is of the kind "{change.kind}", which this model, run as a graph, does '
-                    "not have: serve its weights with PyTorch, or export them again with this release."
+                    'not have: serve its weights with PyTorch (HEADLIGHT_BACKEND="torch").'
                 ),
                 option=place,
                 kind="unsupported",

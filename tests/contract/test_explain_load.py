@@ -59,3 +59,14 @@ def test_its_tokens_are_counted_and_refused_like_those_of_texts(patient: Service
         post(patient, SWEEP, "/explain", X_Request_Timeout_Ms="50"), 422, "deadline-too-short"
     )
     assert document["tokens"] == TOKENS
+
+
+def test_too_many_sequences_are_refused_before_any_work(patient: Service) -> None:
+    """However short they are: each takes a place in the queue."""
+    before = sample(patient, "input_tokens_total")
+    body = {**SWEEP, "inputs": [["a", "b"]] * 57}
+    document = assert_problem(
+        post(patient, body, "/explain"), 413, "explanation-too-large", limit=8192, actual=57 * 2 * 72
+    )
+    assert "8208 times more, each time without one head, with 8208 sequences" in document["detail"]
+    assert sample(patient, "input_tokens_total") == before

@@ -37,7 +37,7 @@ def test_the_service_keeps_its_own_contract(service: Service, tmp_path: Path) ->
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]

@@ -173,7 +173,7 @@ def _plan_heads(engine: Engine, target: Target) -> HeadEffects:
         raise OptionError(
             lambda name: (
                 f'{name("method")} is "heads", and the model "{engine.name}" runs as a graph whose heads '
-                "cannot be left out: serve its weights with PyTorch, or export them again with this release."
+                'cannot be left out: serve its weights with PyTorch (HEADLIGHT_BACKEND="torch").'
             ),
             option="method",
             kind="unsupported",

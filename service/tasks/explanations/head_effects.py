@@ -46,7 +46,7 @@ class HeadEffects:
             encodings * (1 + len(self._ablations)),
             [*wants, *further],
             columns(index, joined(several)),
-            expect(several, None, {"heads": (self.layers, self.heads)}, held),
+            expect(several, None, {"heads": (self.layers, self.heads)}, held, self.target.label_bytes),
             partial(self._find, encodings),
         )
 

@@ -51,7 +51,7 @@ class Occlusion:
             wants,
             item_columns(index, several, units_found)
             | {"replacement": "remove" if self.mask_token is None else "mask"},
-            expect(several, units_found, {"attributions": (len(sides),)}, held),
+            expect(several, units_found, {"attributions": (len(sides),)}, held, self.target.label_bytes),
             partial(self._find, encodings[: len(several)], sides),
         )
 

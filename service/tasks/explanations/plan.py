@@ -106,10 +106,11 @@ def expect(
     units: Mapping[str, Any] | None,
     arrays: Mapping[str, tuple[int, ...]],
     held_bytes: int,
+    label_bytes: int = 0,
 ) -> Expected:
-    """Bound an item with these units and arrays, which holds `held_bytes` until it is made."""
+    """Bound an item with these units, arrays and label, which holds `held_bytes` until it is made."""
     texts = [] if units is None else units["text"]
-    text_bytes = 3 * len(texts) + json_bytes("".join(texts)) + _FIELD_BYTES
+    text_bytes = 3 * len(texts) + json_bytes("".join(texts)) + _FIELD_BYTES + label_bytes
     # An offset is a list of two numbers.
     return Expected(arrays, joined(several), 7 * len(texts), text_bytes, held_bytes)
 

@@ -13,6 +13,7 @@ from model.heads.scores import scores
 from model.heads.similarity import similarities
 from service.tasks.embed import EncodePlan
 from service.tasks.errors import OptionError
+from service.tasks.label import longest_label
 from service.tasks.rank import shortest
 
 TargetKind = Literal["similarity", "score", "label"]
@@ -44,6 +45,10 @@ class Target(Protocol):
     def held_bytes(self) -> int:
         """What the outputs of one sequence take at most, for each of its tokens."""
 
+    @property
+    def label_bytes(self) -> int:
+        """What the name of its label takes at most in JSON."""
+
     def check(self, index: int, encodings: Sequence[Encoding], /) -> None:
         """Raise OptionError if an input has no such score."""
 
@@ -60,6 +65,7 @@ class SimilarityTarget:
 
     plan: EncodePlan
     function: Similarity
+    label_bytes: int = 0
 
     @property
     def held_bytes(self) -> int:
@@ -89,6 +95,7 @@ class InteractionTarget:
 
     size: int
     task: str | None
+    label_bytes: int = 0
 
     @property
     def held_bytes(self) -> int:
@@ -124,6 +131,11 @@ class LabelTarget:
     def held_bytes(self) -> int:
         """The logits, at most of each token."""
         return 4 * len(self.head.labels)
+
+    @property
+    def label_bytes(self) -> int:
+        """Of the longest label."""
+        return longest_label(self.head)
 
     def check(self, index: int, encodings: Sequence[Encoding], /) -> None:
         """Raise OptionError for a token that an input does not have."""
