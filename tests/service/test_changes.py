@@ -22,7 +22,8 @@ EVERY: list[Change] = [
 def text(length: int) -> Encoding:
     """A text of this many tokens."""
     zeros, nothing = [0] * length, [False] * length
-    return Encoding(zeros, zeros, ["a"] * length, [(0, 1)] * length, [*zeros], nothing, False, length)
+    names, places = ["a"] * length, [(0, 1)] * length
+    return Encoding(zeros, zeros, names, places, [*zeros], nothing, truncated=False, original_length=length)
 
 
 def test_indices_are_resolved_for_each_length() -> None:
