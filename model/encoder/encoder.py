@@ -39,8 +39,9 @@ class Executor(Protocol):
     def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:
         """Run the blocks that the plan needs on hidden state 0, float32 (T, C).
 
-        Returns the plan's states after 0 by number, each (T, C), and calls the plan's observers. Raises
-        MemoryError, and Stopped as the plan's progress says.
+        Returns the plan's states after 0 by number, each (T, C), and calls the plan's observers. Makes the
+        plan's interventions, those of state 0 in `x` itself. Raises MemoryError, and Stopped as the plan's
+        progress says.
         """
         ...
 
@@ -218,11 +219,11 @@ class Encoder(nn.Module):
         own = partial(embed_packed, self.embeddings, tasks=tasks)
         embed = own if tasks or self.embedder is None else self.embedder
         x = embed(input_ids, segment_ids, packing)  # (T, C)
+        if self.executor is not None and not tasks:
+            return ({0: x} if 0 in plan.states else {}) | self.executor(x, packing, plan)
         edits = Edits(plan.interventions, packing)
         x = edits.changed(0, x)
         states = {0: x} if 0 in plan.states else {}
-        if self.executor is not None and not tasks:
-            return states | self.executor(x, packing, plan)
         angles, biases = self.angles(packing, len(x)), self.biases(packing)
         blocks = cast(Sequence[Block], self.blocks)
         for number, block in enumerate(islice(blocks, plan.blocks)):

@@ -239,7 +239,10 @@ def patched(changes: list[Change], donor: Encoding) -> list[Change]:
 def test_every_precision_keeps_its_bound_and_the_bits_of_other_sequences(
     precision: str, native: bool
 ) -> None:
-    """Vectors of a real model are as near to float32 as without interventions, observed and not."""
+    """Vectors of a real model are as near to float32 as without interventions, observed and not.
+
+    Each text has one: several together leave little of a vector, of which rounding is then a larger part.
+    """
     dtype = precision.partition(" ")[0]
     if dtype == "int8" and not (native and runs_int8()):
         pytest.skip("eight bits need the kernels, and their instructions")
@@ -248,7 +251,7 @@ def test_every_precision_keeps_its_bound_and_the_bits_of_other_sequences(
     least = {"float32": 1 - 1e-6, "bfloat16": 0.9999, "int8": 0.997}[dtype]
     texts, random = real_texts(), np.random.default_rng(2)
     changes = [
-        patched(random_changes(random, 6, 12, 1, len(text)), texts[(i + 1) % len(texts)]) if i % 3 else []
+        patched(random_changes(random, 6, 12, 1, len(text))[:1], texts[(i + 1) % len(texts)]) if i % 3 else []
         for i, text in enumerate(texts)
     ]
     every = (tuple(range(6)), tuple(range(12)))

@@ -57,6 +57,20 @@ def test_changed_sequences_are_those_of_the_formula_and_the_others_as_before(
     name: str, lengths: list[int], window: int, causal: bool, seed: int
 ) -> None:
     """Outputs, maps and statistics; every second sequence has nothing changed, and the same bits."""
+    check(name, lengths, window, causal=causal, seed=seed)
+
+
+@needs_kernels
+@all_kernels
+@pytest.mark.parametrize(("window", "causal"), [(0, False), (0, True), (40, False), (600, False)])
+def test_long_sequences_are_changed_alike(name: str, window: int, causal: bool) -> None:
+    """However attention goes through their keys, observed and not, alone and beside others."""
+    check(name, [1300], window, causal=causal, seed=1)
+    check(name, [700, 20, 1100], window, causal=causal, seed=2)
+
+
+def check(name: str, lengths: list[int], window: int, *, causal: bool, seed: int) -> None:
+    """Compare a batch with the formula."""
     kernels, dtype, random = kernels_of(name), DTYPES[name], np.random.default_rng(seed)
     size = kernels.head_step * 2
     packed = Packed.random(lengths, HEADS, size, dtype, seed)
@@ -70,13 +84,14 @@ def test_changed_sequences_are_those_of_the_formula_and_the_others_as_before(
     attend(kernels, packed.q, packed.k, packed.v, packed.starts, plain, **others)
     table = address_of(changed)
     every = Slots(list(range(HEADS)), HEADS)
-    for observed in (False, True):
+    for observed in (None, "statistics", "all"):
         observations, made = Observations(len(lengths), HEADS), []
         for i, length in enumerate(lengths):
             maps, out = np.full((HEADS, length, length), -1, np.float32), np.zeros((HEADS, 10), np.float32)
             special = np.zeros(length, np.float32)
             special[:1] = 1
-            observations.weights(i, maps[None], every, None, np.ones(1, np.bool_))
+            if observed == "all":
+                observations.weights(i, maps[None], every, None, np.ones(1, np.bool_))
             observations.statistics(i, out[None], every, special)
             made.append((maps, out, special > 0))
         attend(
@@ -99,7 +114,7 @@ def test_changed_sequences_are_those_of_the_formula_and_the_others_as_before(
             assert distance(output[rows].float(), mixed) <= 20 * rounding(dtype)
             if observed:
                 maps, out, is_special = made[i]
-                assert distance(maps, weights) <= 1e-5
+                assert observed != "all" or distance(maps, weights) <= 1e-5
                 exact = measures.summary(weights.numpy()[None], is_special)
                 for j, statistic in enumerate(STATISTICS):
                     value = exact[statistic][0]

@@ -208,10 +208,11 @@ class NativeStack:
         last = plan.blocks + plan.ends_observing
         observes = bool(plan.observers or plan.in_kernels)
         pass_kernels = (self._observing if observes else None) or self._unobserved
-        buffers = Buffers(x, packing, pass_kernels.dtype, self._config, self._widest, self._gated)
-        positions = PassPositions(self._encoder, packing, len(x), self._tables, self._vectors)
         interventions = plan.interventions[first : first + len(packing.lengths)]
         edits = Edits(interventions, packing, plan.starts)
+        edits.change_state(0, x)
+        buffers = Buffers(x, packing, pass_kernels.dtype, self._config, self._widest, self._gated)
+        positions = PassPositions(self._encoder, packing, len(x), self._tables, self._vectors)
         # The last state is changed after the final norm, if there is one.
         changed = edits.states - ({self._config.num_layers} if self._config.norm != "post" else set())
         numbers = len(x) * sum(self._config.qkv_rows)
