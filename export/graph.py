@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from export.similarities import compare, prepare
+from model.encoder.attending.disentangled import distance_rows
 from model.encoder.attention import SelfAttention
 from model.encoder.block import Block
 from model.encoder.convolution import TokenConvolution
-from model.encoder.disentangled import distance_rows
 from model.encoder.encoder import Encoder
 from model.encoder.linear import Linear
 from model.encoder.positions import alibi, by_query_and_key, distances, relative_bias, rotary_angles, visible

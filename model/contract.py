@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from model.encoder.interventions import INTERVENTION_KINDS, InterventionKind, Interventions
 from model.progress import Progress
 
 FloatArray = NDArray[np.float32]
@@ -182,7 +183,15 @@ class ChunksWant:
     means: bool = False
 
 
-HeadWant = LogitsWant | SparseWant | TokenVectorsWant | ChunksWant
+@dataclass(frozen=True, slots=True)
+class ContributionsWant:
+    """What each token adds to the sentence vector that is wanted too: `contributions`, float64 (N + 1, E).
+
+    The rows sum to the vector; the last one is what the biases of dense layers add.
+    """
+
+
+HeadWant = LogitsWant | SparseWant | TokenVectorsWant | ChunksWant | ContributionsWant
 """What is computed from the last hidden state of a sequence, besides its sentence vector."""
 
 
@@ -191,7 +200,8 @@ class Want:
     """What one sequence must return. It travels with the sequence through shared batches.
 
     All indices are non-negative and already checked against the model, and so is `task`, one of the model's:
-    the sequence runs with the adapter of that task, or without one if it is None.
+    the sequence runs with the adapter of that task, or without one if it is None. `interventions` change its
+    run, and no other: all that is returned is that of the run with them.
     """
 
     sentence: SentenceWant | None = None
@@ -200,6 +210,7 @@ class Want:
     summary: SummaryWant | None = None
     task: str | None = None
     heads: tuple[HeadWant, ...] = ()
+    interventions: Interventions | None = None
 
     def states(self, last: int) -> set[int]:
         """Return the numbers of the hidden states that are read; `last` is that of the last one."""
@@ -302,8 +313,10 @@ class ModelInfo:
     are the names of the model's adapters; `default_task` is the one that sequences without a task run with,
     None if they run without an adapter. `head` is what the model predicts, None for a plain encoder.
     `similarity` is the function that its sentence vectors are meant to be compared with; `no_ranking` is why
-    texts cannot be ranked by them, None if they can. `weight_bytes` is the size of the files with weights, or
-    of the graph; `parameters` counts them, None in a graph. `processors` says what an eight-bit graph is for.
+    texts cannot be ranked by them, None if they can. `nonlinear` names a step after the pooling that is not
+    linear, None if there is none, and `mask_token` is the id of the token that stands for any word.
+    `weight_bytes` is the size of the files with weights, or of the graph; `parameters` counts them, None in a
+    graph. `processors` says what an eight-bit graph is for. `interventions` are the kinds that it can run.
     """
 
     family: str
@@ -331,9 +344,12 @@ class ModelInfo:
     head: HeadInfo | None = None
     similarity: Similarity = "cosine"
     no_ranking: str | None = None
+    nonlinear: str | None = None
+    mask_token: int | None = None
     weight_bytes: int = 0
     parameters: int | None = None
     processors: str | None = None
+    interventions: tuple[InterventionKind, ...] = INTERVENTION_KINDS
 
     @property
     def runs(self) -> str:
@@ -350,17 +366,14 @@ class Backend(Protocol):
     @property
     def lanes(self) -> int:
         """How many batches should run side by side when the queue is full."""
-        ...
 
     @property
     def info(self) -> ModelInfo:
         """Describes the model and how it runs."""
-        ...
 
     @property
     def budget(self) -> int:
         """How many tokens a batch should have, unless the settings say."""
-        ...
 
     def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         """Run one batch; returns one output for each sequence, in order.
@@ -370,11 +383,9 @@ class Backend(Protocol):
         Raises OutOfMemory if a smaller batch might succeed, Stopped if it ended early, and any other
         exception if the computation fails; it never returns partial results.
         """
-        ...
 
     def cost(self, lengths: Sequence[int]) -> int:
         """Return the cost, in tokens with padding, of running sequences of these lengths together."""
-        ...
 
     def finish(self, means: FloatArray, want: ChunksWant) -> FloatArray:
         """Make the vectors of chunks (spans, E) of the means (spans, C) of their last hidden states."""
@@ -382,13 +393,10 @@ class Backend(Protocol):
 
     def trim_memory(self) -> None:
         """Return the memory kept for later batches to the operating system; called after idle time."""
-        ...
 
     @property
     def prepares_short(self) -> bool:
         """Whether native kernels run the layers in one call, and what a short text needs is kept ready."""
-        ...
 
     def end_helpers(self) -> None:
         """End the threads that passes of the calling thread have started; the next pass starts others."""
-        ...

@@ -23,6 +23,7 @@ from model.families.tokenizers import find_tokenizer_class, has_segments
 from model.files import read_json, reason, shown
 from model.heads.dense import Dense, First, Step, UnitLength
 from model.keys.files import check_keys
+from model.keys.token_roles import find_mask
 from model.tokenization.building import find_tokenizer
 from model.tokenization.roles import RoleTokenizer
 from model.tokenization.tokenizer import TextTokenizer
@@ -63,6 +64,8 @@ class ModelFolder:
     layout: Layout
     token_dense: tuple[Dense, ...] = ()
     """The layers from hidden states of tokens to the vectors of late interaction, if modules have them."""
+    mask_token: int | None = None
+    """The id of the token that stands for any word, if there is one."""
     no_ranking: str | None = None
     """Why texts cannot be ranked by its vectors, None if they can."""
     vector_size: int | None = None
@@ -133,6 +136,8 @@ class ModelFolder:
             head=head or self.head,
             similarity=self.layout.similarity,
             no_ranking=self.no_ranking,
+            mask_token=self.mask_token,
+            nonlinear=next((step.nonlinear for step in self.dense if step.nonlinear), None),
         )
 
 
@@ -193,7 +198,8 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
             )
     _try_tokenizer(source, tokenizer, layout, config)
     no_ranking = why_not_comparable(path, raw)
-    return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout, token_dense, no_ranking)
+    mask = find_mask(layout.transformer, whole)
+    return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout, token_dense, mask, no_ranking)
 
 
 def _account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:

@@ -14,6 +14,7 @@ from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
 from model.fields import switch_of
 from model.files import read_json, shown
+from model.keys.token_roles import named_tokens
 from model.tokenization.roles import RoleRules
 
 STANFORD = "HF_ColBERT"
@@ -115,15 +116,7 @@ def check_roles(
 
 def _mask(folder: Path) -> str:
     """Return the token that queries are filled up with: the tokenizer's mask, or else its end of text."""
-    named: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        named |= read_json(folder / name, optional=True)
-    for role in ("mask_token", "eos_token"):
-        token = named.get(role)
-        token = token.get("content") if isinstance(token, dict) else token
-        if isinstance(token, str) and token:
-            return token
-    return "[MASK]"
+    return next(iter(named_tokens(folder, ("mask_token", "eos_token"))), "[MASK]")
 
 
 def _length(file: Path, config: Mapping[str, Any], name: str, default: int, most: int = _LONGEST) -> int:

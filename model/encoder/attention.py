@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.encoder.adapters import TaskRows
+from model.encoder.attending.disentangled import PositionVectors, attend_disentangled, position_scores
+from model.encoder.attending.edits import LOWEST, Edit
+from model.encoder.attending.padded_runs import attend_in_padded_runs
 from model.encoder.config import AttentionSimilarity, EncoderConfig
-from model.encoder.disentangled import PositionVectors, attend_disentangled, position_scores
 from model.encoder.linear import Linear, widened
 from model.encoder.norms import head_norm
 from model.encoder.packing import Packing, Run
-from model.encoder.padded_runs import attend_in_padded_runs
 from model.encoder.parts import LayerConfig
 from model.encoder.positions import by_query_and_key, rotate, visible
 
@@ -41,7 +42,6 @@ _LONGEST = 512
 _SHORT = 32
 # FlashAttention needs head sizes that are multiples of 8, and compute capability 8.0 (Ampere) or later.
 _FLASH_STEP, _FLASH_SINCE = 8, (8, 0)
-_LOWEST = torch.finfo(torch.float32).min
 
 
 def similarity_scores(
@@ -221,16 +221,20 @@ class SelfAttention(nn.Module):
         bias: Bias | None = None,
         observe: Observer | None = None,
         tasks: Sequence[TaskRows] = (),
+        edits: Sequence[Edit] = (),
     ) -> Tensor:
         """Attend within each sequence: hidden states (T, C) to the attention output (T, C).
 
         `bias` is added to the scores. Padding rows attend to nothing. Rows of `tasks` run with their
-        adapters.
+        adapters. `edits` are what is changed in some of the sequences.
         """
         q, k, v = self.project(x, rotary, tasks)  # (T, H, D) each
         if observe is not None:
             observe(self, q, k, v, bias)
-        return self.output(self.mix(q, k, v, packing, bias).flatten(1), tasks)
+        mixed = self.mix(q, k, v, packing, bias)  # (T, H, D)
+        for edit in edits:
+            edit.make(q, k, v, mixed, partial(self.scores, bias=bias))
+        return self.output(mixed.flatten(1), tasks)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, packing: Packing, bias: Bias | None) -> Tensor:
         """Mix the values within each sequence, head by head: q, k, v (T, H, D) to (T, H, D)."""
@@ -318,7 +322,7 @@ class SelfAttention(nn.Module):
         elif bias is not None:
             scores += by_query_and_key(chosen(bias, 0, heads), length, queries)
         mask = visible(length, q.device, causal=config.causal, window=self.layer.window, queries=queries)
-        return scores if mask is None else scores.masked_fill_(~mask, _LOWEST)
+        return scores if mask is None else scores.masked_fill_(~mask, LOWEST)
 
     def value_norms(self, v: Tensor, heads: Indices, task: int | None = None) -> Tensor:
         """Compute ‖f_h(x_j)‖ with f_h(x) = (x W_V + b_V)_h W_O,h for each token: float32 (b, heads, N).

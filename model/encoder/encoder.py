@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.encoder.adapters import TableAdapters, TaskRows
+from model.encoder.attending.disentangled import DistanceEmbeddings, PositionVectors, distance_rows
+from model.encoder.attending.edits import Edits
 from model.encoder.attention import Angles, Bias, SelfAttention
 from model.encoder.block import Block
 from model.encoder.config import EncoderConfig
 from model.encoder.convolution import convolve_packed
-from model.encoder.disentangled import DistanceEmbeddings, PositionVectors, distance_rows
 from model.encoder.feed_forward import Experts, FeedForward
 from model.encoder.linear import Linear
 from model.encoder.norms import make_norm
@@ -38,8 +39,9 @@ class Executor(Protocol):
     def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:
         """Run the blocks that the plan needs on hidden state 0, float32 (T, C).
 
-        Returns the plan's states after 0 by number, each (T, C), and calls the plan's observers. Raises
-        MemoryError, and Stopped as the plan's progress says.
+        Returns the plan's states after 0 by number, each (T, C), and calls the plan's observers. Makes the
+        plan's interventions, those of state 0 in `x` itself. Raises MemoryError, and Stopped as the plan's
+        progress says.
         """
         ...
 
@@ -217,9 +219,11 @@ class Encoder(nn.Module):
         own = partial(embed_packed, self.embeddings, tasks=tasks)
         embed = own if tasks or self.embedder is None else self.embedder
         x = embed(input_ids, segment_ids, packing)  # (T, C)
-        states = {0: x} if 0 in plan.states else {}
         if self.executor is not None and not tasks:
-            return states | self.executor(x, packing, plan)
+            return ({0: x} if 0 in plan.states else {}) | self.executor(x, packing, plan)
+        edits = Edits(plan.interventions, packing)
+        x = edits.changed(0, x)
+        states = {0: x} if 0 in plan.states else {}
         angles, biases = self.angles(packing, len(x)), self.biases(packing)
         blocks = cast(Sequence[Block], self.blocks)
         for number, block in enumerate(islice(blocks, plan.blocks)):
@@ -227,11 +231,20 @@ class Encoder(nn.Module):
             rotary, bias = angles.get(attention.layer.rotary), biases(attention)
             observe = plan.observers.get(number)
             attend = partial(
-                attention, packing=packing, rotary=rotary, bias=bias, observe=observe, tasks=tasks
+                attention,
+                packing=packing,
+                rotary=rotary,
+                bias=bias,
+                observe=observe,
+                tasks=tasks,
+                edits=edits.of_layer(number),
             )
             x = block(x, attend, partial(convolve_packed, packing=packing), tasks=tasks)  # (T, C)
+            if number + 1 == len(self.blocks):
+                x = self.final_norm(x)
+            x = edits.changed(number + 1, x)
             if number + 1 in plan.states:
-                states[number + 1] = self.final_norm(x) if number + 1 == len(self.blocks) else x
+                states[number + 1] = x
             plan.progress.step(layers=1)
         if plan.ends_observing:
             block = blocks[plan.blocks]

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.encoder.padded_runs import PaddedRun, make_padded_runs
+from model.encoder.attending.padded_runs import PaddedRun, make_padded_runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,13 @@
-"""The plan of one pass through an encoder: what it returns and observes, and who watches it."""
+"""The plan of one pass through an encoder: what it returns, observes and changes, and who watches it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from model.encoder.attention import Observer
+from model.encoder.interventions import Interventions
+from model.encoder.sharing import Start
 from model.progress import Progress
 
 
@@ -16,13 +18,18 @@ class Plan:
     `states` are numbers of hidden states, from 0. Layers count from 0 too: layer i produces hidden state
     i + 1. `observers` are called in their layers. `in_kernels` are observations that an executor makes
     itself while a layer attends, in a form that only the executor reads. `progress` counts the layers that
-    are finished, and can end the pass after one of them.
+    are finished, and can end the pass after one of them. `interventions` has what is changed in each of the
+    packed sequences, or None; it is empty if nothing is changed in any. `starts` says for each sequence where
+    an executor may begin, if not with its embeddings; the sequences are in the order of these states, and
+    none are there if all begin with their embeddings. Who ignores them computes the same.
     """
 
     states: Collection[int]
     observers: Mapping[int, Observer] = field(default_factory=dict)
     in_kernels: Mapping[int, Any] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
+    interventions: Sequence[Interventions | None] = ()
+    starts: Sequence[Start | None] = ()
 
     @cached_property
     def blocks(self) -> int:

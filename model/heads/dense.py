@@ -1,15 +1,22 @@
 """The steps that may follow the pooling: what sentence-transformers' modules compute, in numpy.
 
-They run on one vector per text, whichever backend ran the encoder.
+They run on one vector per text, whichever backend ran the encoder. Those that are linear, but for a scale
+that the whole vector gives, also map its parts.
 """
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from model.activations import ACTIVATIONS
+import numpy as np
+from numpy.typing import NDArray
+
+from model.activations import ACTIVATIONS, CLASSES
 from model.arrays import NUMPY
 from model.contract import FloatArray
 from model.heads.vectors import finish
+
+Parts = NDArray[np.float64]
+"""Rows (n + 1, size) that sum to a vector; the last one takes what is added whatever the vector is."""
 
 
 class Step(Protocol):
@@ -21,6 +28,15 @@ class Step(Protocol):
 
     def __call__(self, vectors: FloatArray) -> FloatArray:
         """Map vectors."""
+        ...
+
+    @property
+    def nonlinear(self) -> str | None:
+        """What keeps it from mapping parts of a vector, None if nothing does."""
+        ...
+
+    def map_parts(self, parts: Parts) -> Parts:
+        """Map the parts of a vector, in float64, to parts of what the vector is mapped to."""
         ...
 
 
@@ -49,6 +65,21 @@ class Dense:
             return mapped + vectors @ self.residual.T
         return mapped + vectors if self.adds_input else mapped
 
+    @property
+    def nonlinear(self) -> str | None:
+        """The activation, unless it is the identity."""
+        return None if ACTIVATIONS[self.activation] is CLASSES["Identity"] else self.activation
+
+    def map_parts(self, parts: Parts) -> Parts:
+        """Map parts; raises ValueError for an activation that is not linear."""
+        if self.nonlinear is not None:
+            raise ValueError(f"{self.activation} is not linear")
+        mapped: Parts = parts @ self.weight.T.astype(np.float64)
+        mapped[-1] += self.bias
+        if self.residual is not None:
+            return mapped + parts @ self.residual.T.astype(np.float64)
+        return mapped + parts if self.adds_input else mapped
+
 
 @dataclass(frozen=True)
 class LayerNorm:
@@ -66,6 +97,15 @@ class LayerNorm:
         """Map vectors (B, in) to (B, in), in float32."""
         return NUMPY.layer_norm(vectors, self.weight, self.bias, self.epsilon)
 
+    nonlinear = None
+
+    def map_parts(self, parts: Parts) -> Parts:
+        """Map parts, all scaled by the deviation of the whole vector."""
+        deviation = np.sqrt(parts.sum(0).var() + self.epsilon)
+        mapped = (parts - parts.mean(1, keepdims=True)) / deviation * self.weight
+        mapped[-1] += self.bias
+        return mapped
+
 
 @dataclass(frozen=True)
 class UnitLength:
@@ -78,6 +118,12 @@ class UnitLength:
     def __call__(self, vectors: FloatArray) -> FloatArray:
         """Map vectors (B, in) to (B, in), in float32."""
         return finish(vectors, None, normalize=True)
+
+    nonlinear = None
+
+    def map_parts(self, parts: Parts) -> Parts:
+        """Map parts, all divided by the norm of the whole vector."""
+        return parts / max(float(np.linalg.norm(parts.sum(0))), 1e-12)
 
 
 @dataclass(frozen=True)
@@ -93,3 +139,9 @@ class First:
     def __call__(self, vectors: FloatArray) -> FloatArray:
         """Map vectors (B, in) to (B, count), in float32."""
         return vectors[:, : self.count]
+
+    nonlinear = None
+
+    def map_parts(self, parts: Parts) -> Parts:
+        """Keep the first components of each part."""
+        return parts[:, : self.count]

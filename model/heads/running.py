@@ -8,8 +8,18 @@ from typing import Any
 from numpy.typing import NDArray
 
 from model.arrays import Operations
-from model.contract import ChunksWant, FloatArray, LogitsWant, SparseWant, TokenVectorsWant, Want
+from model.contract import (
+    ChunksWant,
+    ContributionsWant,
+    FloatArray,
+    LogitsWant,
+    SparseWant,
+    TokenVectorsWant,
+    Want,
+)
 from model.heads.chunks import chunk_vectors
+from model.heads.contributions import contributions
+from model.heads.dense import Parts, Step
 from model.heads.late_interaction import Layers, token_vectors
 from model.heads.logits import predict
 from model.heads.predictor import Predictor
@@ -27,7 +37,7 @@ class Heads:
     """
 
     ops: Operations
-    dense: Sequence[Callable[[FloatArray], FloatArray]]
+    dense: Sequence[Step]
     predictor: Predictor | None = None
     splade: Splade = field(default_factory=Splade)
     token_dense: Layers = ()
@@ -67,6 +77,8 @@ def head_outputs(
             match head:
                 case ChunksWant():
                     outputs[i]["chunks"] = chunk_vectors(states[i], head, heads.dense)
+                case ContributionsWant():
+                    outputs[i]["contributions"] = _contributions(wants[i], states[i], heads)
                 case TokenVectorsWant():
                     outputs[i]["token_vectors"] = token_vectors(states[i], head, heads.projection)
                 case LogitsWant():
@@ -76,6 +88,12 @@ def head_outputs(
     for i, arrays in (*_classes(classified, states, heads), *_words(sparse, states, heads)):
         outputs[i] |= arrays
     return outputs
+
+
+def _contributions(want: Want, state: FloatArray, heads: Heads) -> Parts:
+    if want.sentence is None:
+        raise ValueError("contributions are those to a sentence vector, which is not wanted")
+    return contributions(state, want.sentence, heads.dense)
 
 
 def _classes(

@@ -9,14 +9,20 @@ from model.arrays import Array, Operations, Places
 from model.contract import Aggregate, Weights
 from model.inspection.selection import HeadSelection
 
-_LOWEST = float(np.finfo(np.float32).min)
+LOWEST = float(np.finfo(np.float32).min)
 
 
 class LayerAttention(Protocol):
     """The attention of one layer in b sequences of N tokens.
 
-    Each method computes one float32 block, for the given sequences, heads and query positions.
+    Each method computes one float32 block, for the given sequences, heads and query positions. The weights of
+    a query without keys are 0.
     """
+
+    @property
+    def may_lack_keys(self) -> bool:
+        """Whether all keys may be hidden from a query, as interventions can do."""
+        ...
 
     def scores(self, sequences: slice, heads: Places, rows: Places) -> Array:
         """Scores before the softmax, (b, heads, rows, N), in a new array.
@@ -41,7 +47,7 @@ def read_weights(
     match kind:
         case "score":
             scores = layer.scores(sequences, heads, rows)
-            scores[scores <= _LOWEST] = -np.inf
+            scores[scores <= LOWEST] = -np.inf
             return scores
         case "probability":
             return layer.probabilities(sequences, heads, rows)

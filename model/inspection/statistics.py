@@ -11,7 +11,7 @@ import numpy as np
 
 from model.arrays import Array, IntArray, Operations
 from model.contract import STATISTICS, FloatArray, Statistic, SummaryWant
-from model.inspection.layer import LayerAttention
+from model.inspection.layer import LOWEST, LayerAttention
 from model.inspection.reduction import merge_pieces, renormalize
 from model.inspection.selection import AxisSelection, HeadSelection, in_blocks
 
@@ -62,7 +62,7 @@ class StatisticsObserver:
         for sequences, rows, parts in in_blocks(count, heads, len(units), self._length * units.longest, room):
             for part in parts:
                 scores = layer.scores(sequences, self._heads.some(part), units.tokens(rows))
-                block = self._weigh(scores, rows)
+                block = self._weigh(scores, rows, lacks_keys=layer.may_lack_keys)
                 sums[:, sequences, part] += ops.stack([ops.total(BY_ROW[name](block)) for name in names])
         places = [STATISTICS.index(name) for name in names]
         means[..., places] = ops.numpy(sums / max(1, len(units))).transpose(1, 2, 0)
@@ -75,11 +75,17 @@ class StatisticsObserver:
     def _special(self) -> IntArray:
         return np.array(self._want.special, np.int64)
 
-    def _weigh(self, scores: Array, rows: slice) -> "RowBlock":
-        """Turn scores (b, heads, tokens of the rows, N) into weights, and merge tokens into the units."""
+    def _weigh(self, scores: Array, rows: slice, *, lacks_keys: bool) -> "RowBlock":
+        """Turn scores (b, heads, tokens of the rows, N) into weights, and merge tokens into the units.
+
+        If there may be rows without keys, `lacks_keys`, their weights become 0.
+        """
         ops, units = self._ops, self._units
-        scores -= ops.largest(scores, -1)
+        largest = ops.largest(scores, -1)
+        scores -= largest
         e, factor = ops.weigh(scores)
+        if lacks_keys:
+            e[largest[..., 0] <= LOWEST] = 0
         if self.plain:
             return RowBlock(ops, e, factor, rows.start, self._special, self._positions, scores)
         every = slice(0, len(units))
@@ -143,6 +149,7 @@ class RowBlock:
             entropy = -ops.sum_x_log_x(self.e)
         else:
             entropy = -ops.log(self.largest) - self.scaled(ops.dot(self.scores, self.e))
+            entropy[self.largest == 0] = 0  # of a row without keys
         return ops.at_least(entropy, 0)
 
     def distance(self) -> Array:
@@ -165,8 +172,11 @@ class RowBlock:
         return self.scaled(self.ops.take(self.e, self.special, -1).sum(-1))
 
     def at_peak(self, offset: int) -> Array:
-        """1 for a row whose largest weight is at i + offset, else 0; NaN for a row with a NaN."""
-        return (self.offsets == offset) + 0 * self.largest
+        """1 for a row whose largest weight is at i + offset, else 0; NaN for a row with a NaN.
+
+        A row without keys has its largest weight nowhere.
+        """
+        return ((self.offsets == offset) & (self.largest > 0)) + 0 * self.largest
 
 
 BY_ROW: dict[Statistic, Callable[[RowBlock], Array]] = {

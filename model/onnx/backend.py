@@ -104,7 +104,9 @@ class OnnxBackend:
             task=self._shared.metadata.get(graph.TASK_KEY),
             head=None if predictor is None else predictor.info,
         )
-        self.info: ModelInfo = replace(described, weight_bytes=file.size, processors=precision.processors)
+        self.info: ModelInfo = replace(
+            described, weight_bytes=file.size, processors=precision.processors, interventions=()
+        )
 
     def cost(self, lengths: Sequence[int]) -> int:
         """Return the tokens of the padded batches, padding included."""
@@ -124,8 +126,12 @@ class OnnxBackend:
     def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         """Run one packed batch; see `Backend.run`.
 
-        The runtime does not tell how far a run is: `progress` grows between the padded batches.
+        The runtime does not tell how far a run is: `progress` grows between the padded batches. Raises
+        Unsupported for interventions, which a graph cannot make.
         """
+        for want in batch.wants:
+            if want.interventions is not None:
+                want.interventions.check_runs(self.info.interventions)
         progress = progress or Progress()
         runner = self._alone if lanes == 1 else self._shared
         outputs: list[Output] = [Output()] * len(batch)

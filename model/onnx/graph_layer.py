@@ -54,6 +54,7 @@ class GraphLayer:
     causal: bool = False
     window: int = 0
     progress: Progress = field(default_factory=Progress)
+    may_lack_keys = False
 
     def scores(self, _: slice, heads: Places, rows: Places) -> FloatArray:
         """Compute scores before the softmax, float32 (1, heads, rows, N)."""

@@ -1,6 +1,6 @@
 """Runs a batch with PyTorch, on the CPU or on CUDA."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby, pairwise
@@ -13,20 +13,19 @@ from torch import Tensor
 from model.arrays import NUMPY, Array, IntArray
 from model.checkpoints.checkpoint import Checkpoint
 from model.contract import (
-    AttentionWant,
     Batch,
     ChunksWant,
     FloatArray,
     ModelInfo,
     Output,
     SentenceWant,
-    SummaryWant,
     Want,
 )
 from model.encoder.adapters import TaskRows
 from model.encoder.encoder import Encoder
 from model.encoder.linear import read_matrices, suitable_rows
 from model.encoder.packing import Packing
+from model.encoder.sharing import Start
 from model.errors import OutOfMemory, Unsupported
 from model.heads.chunks import finish_means
 from model.heads.pooling import Bags, bag_alone
@@ -37,8 +36,9 @@ from model.lanes import choose_lanes, count_cores
 from model.progress import Progress
 from model.pytorch.kernels.library import end_threads
 from model.pytorch.kernels.short_passes import ShortPasses
-from model.pytorch.observing import BatchObserver
+from model.pytorch.observing import BatchObserver, blocked_edges
 from model.pytorch.precision import Precision
+from model.pytorch.shared_layers import find_starts
 from model.pytorch.tensor_operations import TensorOperations
 
 # 256 and 512 tokens run at 0.86 and 0.95 of this rate, 2048 no faster (`benchmarks/passes/forward.md`).
@@ -211,12 +211,19 @@ class TorchBackend:
         """Run some sequences in one pass, all of them with a task or all without; returns them by number."""
         bounds = batch.cu_seqlens.tolist()
         lengths = [stop - start for start, stop in pairwise(bounds)]
-        # Sort by task, so that each has its rows together; by length, for few and long runs; then by
-        # selection, to observe equal wants together.
+        # Sort by task, so that each has its rows together; by the layer from which on they run; by length,
+        # for few and long runs; then by selection, to observe equal wants together.
         task = [None if want.task is None else self._tasks[want.task] for want in batch.wants]
-        numbers: dict[tuple[AttentionWant | None, SummaryWant | None], int] = {}
-        selected = [numbers.setdefault((want.attention, want.summary), len(numbers)) for want in batch.wants]
-        order = sorted(members, key=lambda i: (task[i] or 0, lengths[i], selected[i]))
+        numbers: dict[tuple[Hashable, ...], int] = {}
+        selected = [
+            numbers.setdefault((want.attention, want.summary, blocked_edges(want)), len(numbers))
+            for want in batch.wants
+        ]
+        starts = find_starts(batch, members, self.info.layers) if self._kernels else {}
+        order = sorted(
+            members,
+            key=lambda i: (task[i] or 0, starts[i].state if i in starts else 0, lengths[i], selected[i]),
+        )
         packing = Packing.of(
             (lengths[i] for i in order), (batch.unattended[i] for i in order) if batch.unattended else ()
         )
@@ -231,7 +238,7 @@ class TorchBackend:
             torch.from_numpy(ids).to(self.device),
             torch.from_numpy(segments).to(self.device),
             packing,
-            observer.plan(wanted, self.info.heads, progress),
+            observer.plan(wanted, self.info.heads, progress, _in_order(starts, order)),
             tasks,
         )
         vectors = self._pool(states, packing, [want.sentence for want in wants])
@@ -270,6 +277,13 @@ class TorchBackend:
             return Bags(starts, lengths, want.skip, ops).pool(read, want)
 
         return sentences(wants, pool, self.dense)
+
+
+def _in_order(starts: Mapping[int, Start], order: Sequence[int]) -> list[Start | None]:
+    """Return where sequences begin, by their place in the order of packing; empty if none has a start."""
+    places = {number: place for place, number in enumerate(order)}
+    found = (starts.get(number) for number in order)
+    return [start and Start(start.state, places[start.carrier]) for start in found] if starts else []
 
 
 def _observes(want: Want) -> bool:

@@ -5,15 +5,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
 
 from model.contract import Output, Want
 from model.encoder.attention import Bias, SelfAttention
+from model.encoder.interventions import BlockedEdges, LayerEdges
 from model.encoder.packing import Packing, Run
 from model.encoder.plan import Plan
+from model.encoder.sharing import Start
 from model.inspection.maps import MapObserver
 from model.inspection.rollout import RolloutObserver
 from model.inspection.statistics import StatisticsObserver
@@ -26,12 +28,24 @@ Observer = MapObserver | RolloutObserver | StatisticsObserver
 Recorder = MapObserver | StatisticsObserver
 
 
+class _Change(NamedTuple):
+    """What makes the attention of some sequences another: the task of their adapters, and blocked edges."""
+
+    task: int | None
+    edges: tuple[BlockedEdges, ...]
+
+
+def blocked_edges(want: Want) -> tuple[BlockedEdges, ...]:
+    """Return the edges of attention that are blocked in a sequence."""
+    return () if want.interventions is None else want.interventions.edges
+
+
 class BatchObserver:
     """Computes the attention results that the sequences of a batch want, layer by layer.
 
-    Consecutive sequences with the same length and want are observed together; `tasks` is the number of the
-    adapter that each sequence runs with, by default none. Their results depend only on
-    their own queries, keys and values, not on the rest of the batch.
+    Consecutive sequences with the same length, want and blocked edges are observed together; `tasks` is the
+    number of the adapter that each sequence runs with, by default none. Their results depend only on their
+    own queries, keys and values, not on the rest of the batch.
     """
 
     def __init__(
@@ -44,11 +58,13 @@ class BatchObserver:
         tasks: Sequence[int | None] = (),
     ) -> None:
         """Group the wants; `kernels` says whether native kernels run, which can record while they attend."""
-        self._probed: dict[int, list[tuple[Observer, Run, int | None]]] = defaultdict(list)
-        """Layer -> observers of its queries, keys and values, each with its run of sequences and its task."""
+        self._probed: dict[int, list[tuple[Observer, Run, _Change]]] = defaultdict(list)
+        """Layer -> observers of its queries, keys and values, with their runs and what changes these."""
         self._recorded: dict[int, list[tuple[Recorder, int]]] = defaultdict(list)
         """Layer -> observers that the native kernels fill, each with its first sequence."""
         self._wants = len(wants)
+        changed = [want.interventions for want in wants]
+        self._interventions = changed if any(changed) else ()
         self._kernels = kernels
         self._slots: dict[
             int, tuple[Slots, Slots | None]
@@ -59,36 +75,41 @@ class BatchObserver:
         self._statistics: dict[int, tuple[StatisticsObserver, int]] = {}
         ops = TensorOperations(device)
         keys = [
-            (length, want.attention, want.summary, task)
+            (length, want.attention, want.summary, _Change(task, blocked_edges(want)))
             for length, want, task in zip(packing.lengths, wants, tasks or [None] * len(wants), strict=True)
         ]
         first = 0
-        for (length, attention, summary, task), members in groupby(keys):
+        for (length, attention, summary, change), members in groupby(keys):
             count = len(list(members))
             run = Run(packing.starts[first], count, length)
             if attention is not None:
                 kind = RolloutObserver if attention.aggregate == "rollout" else MapObserver
                 maps = kind(attention, count, length, ops)
                 self._maps.update((first + i, (maps, i)) for i in range(count))
-                self._add(maps, run, first, task)
+                self._add(maps, run, first, change)
             if summary is not None:
                 statistics = StatisticsObserver(summary, count, length, ops)
                 self._statistics.update((first + i, (statistics, i)) for i in range(count))
-                self._add(statistics, run, first, task)
+                self._add(statistics, run, first, change)
             first += count
 
-    def _add(self, observer: Observer, run: Run, first: int, task: int | None) -> None:
+    def _add(self, observer: Observer, run: Run, first: int, change: "_Change") -> None:
         for layer in observer.layers:
             if self._kernels and _plain(observer):
                 self._recorded[layer].append((observer, first))
             else:
-                self._probed[layer].append((observer, run, task))
+                self._probed[layer].append((observer, run, change))
 
-    def plan(self, states: Collection[int], heads: int, progress: Progress) -> Plan:
-        """Plan a pass that returns hidden `states` and observes the selected layers of `heads` heads."""
+    def plan(
+        self, states: Collection[int], heads: int, progress: Progress, starts: Sequence[Start | None] = ()
+    ) -> Plan:
+        """Plan a pass that returns hidden `states` and observes the selected layers of `heads` heads.
+
+        `starts` are those of the plan.
+        """
         observers = {number: partial(self._observe, number, progress) for number in self._probed}
         recorded = {number: self._record(number, heads) for number in self._recorded}
-        return Plan(states, observers, recorded, progress)
+        return Plan(states, observers, recorded, progress, self._interventions, starts)
 
     def _record(self, number: int, heads: int) -> Observations:
         """Tell the native kernels what to record of a layer with `heads` heads, and where to put it."""
@@ -115,12 +136,12 @@ class BatchObserver:
         bias: Bias | None,
     ) -> None:
         """Observe one layer by its queries, keys and values, each (T, H, D)."""
-        for observer, run, task in self._probed[number]:
+        for observer, run, change in self._probed[number]:
             rows = slice(run.start, run.stop)
             shape = (run.count, run.length, *q.shape[1:])
-            layer = TensorLayer(
-                attention, q[rows].view(shape), k[rows].view(shape), v[rows].view(shape), bias, task, progress
-            )
+            edges = LayerEdges(change.edges, number, run.length)
+            q_run, k_run, v_run = (x[rows].view(shape) for x in (q, k, v))
+            layer = TensorLayer(attention, q_run, k_run, v_run, bias, change.task, progress, edges or None)
             observer.observe(number, layer)
 
     def output(self, index: int) -> Output:

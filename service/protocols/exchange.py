@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from model.contract import Encoding, Output, Role, Want
 from model.errors import InputTooLong, InputTooSlow, NoTokens
 from model.tokenization.tokenizer import Text, Truncation
 from service.engine.admission import DeadlineTooShort, OverloadedError
-from service.engine.engine import Engine, Result
+from service.engine.engine import Arrivals, Engine, Result
 from service.http.delivery import Delivery, Work
 from service.http.request_body import ParsedRequest
 from service.http.request_context import RequestContext, context_of
@@ -28,6 +28,7 @@ from service.replies.style import AnswerStyle, Frame
 from service.settings import Settings
 from service.system.off_loop import off_loop
 from service.tasks.errors import OptionError
+from service.tasks.interventions import Changes
 from service.tasks.precision import Precision
 from service.tasks.results import Expected, Item
 from service.tasks.view import Sequences, View
@@ -78,6 +79,7 @@ class Exchange:
     alone: bool = False
     """Whether the value of the only item is the response, without a list around it."""
     tokenize_s: float = 0.0
+    _changes: Changes | None = None
     _body_charged: bool = False
     _transient: int = 0
 
@@ -147,6 +149,9 @@ class Exchange:
         if prompt or query:
             repeated = len(prompt.encode()) * len(texts) + len(query.encode()) * (len(texts) - 1)
             _check_repeated("query" if query else "prompt", repeated, self.state.settings)
+        given = getattr(self.parsed.body, "interventions", None) if runs else None
+        if given is not None and self._changes is None:
+            self._changes = Changes(given, self.engine.info)
         permit, memory, record = self.context.permit, self.state.memory, self.context.record
         body_bytes = 0 if self._body_charged else permit.body_bytes
         self._body_charged = True
@@ -172,6 +177,9 @@ class Exchange:
         self._transient = most - TOKEN_BYTES * tokens
         if runs:
             self._check_tokens(encodings, place)
+        if (changes := self._changes) is not None:
+            self.reserve(changes.held_bytes(encodings))
+            await self.off_loop(lambda: changes.take(encodings, place), tokens * len(given or ()))
         return encodings
 
     async def tokenize_whole(
@@ -184,13 +192,16 @@ class Exchange:
     ) -> tuple[list[Encoding], list[LongWindows | None]]:
         """Tokenize texts as `tokenize` does, but as a whole; returns the windows over those that are long.
 
-        Each window repeats `overlap` tokens of the one before. Raises the errors of `windows_over`.
+        Each window repeats `overlap` tokens of the one before. Raises the errors of `windows_over`, and
+        OptionError if the request has interventions and a text is read in windows.
         """
         info, most = self.engine.info, self.state.settings.most_inputs
         whole = replace(truncation, most=most * info.max_length)
         encodings = await self.tokenize(texts, whole, prompt, place)
         left = self.engine.cuts_left(truncation)
         found = windows_over(encodings, info.max_length, overlap, most, place, left=left)
+        if self._changes is not None:
+            self._changes.check_whole(found, place)
         tokens = sum([windows.tokens for windows in found if windows is not None])
         self.state.memory.take(self.context.permit, WINDOW_BYTES * tokens)
         return encodings, found
@@ -261,8 +272,7 @@ class Exchange:
         self.reserve_answer(style, size, way_out, waiting=waiting, unused=unused)
         delivery = self.delivery(style, self._windowed(work, sequences), size + waiting)
         if style.format == "ndjson":
-            self._begin_queue()
-            stream = self.engine.stream(sequences.encodings, sequences.wants, self.context.permit)
+            stream = self.stream(sequences.encodings, sequences.wants)
             lines = sequences.gathered(stream) if sequences.windowed else stream
             return await delivery.deliver_lines(lines, self.in_time, sequences.item)
         result = await self.run(sequences.encodings, sequences.wants)
@@ -281,10 +291,19 @@ class Exchange:
         self.context.record.stages["tokenize"] = self.tokenize_s
         return Delivery(self.request, self.context, self.state, self.engine.name, style, work, size)
 
+    def stream(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> AsyncGenerator[Arrivals, None]:
+        """Compute outputs that arrive one after the other."""
+        self._begin_queue()
+        return self.engine.stream(encodings, self._changed(wants), self.context.permit)
+
+    def _changed(self, wants: Sequence[Want]) -> Sequence[Want]:
+        """Have the sequences run with the interventions of the request, if it has any."""
+        return wants if self._changes is None else self._changes.add_to(wants)
+
     async def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> Result:
         """Compute all outputs, of which a response will be made; raises as `answer` does."""
         self._begin_queue()
-        result = await self.engine.submit(encodings, wants, self.context.permit)
+        result = await self.engine.submit(encodings, self._changed(wants), self.context.permit)
         self._computed(result)
         return result
 
@@ -292,9 +311,8 @@ class Exchange:
         self, encodings: Sequence[Encoding], wants: Sequence[Want], take: Callable[[int, Output], None]
     ) -> None:
         """Do what `run` does, but hand on each output with its index as it arrives, so that few are kept."""
-        self._begin_queue()
         start, waited_s = time.perf_counter(), None
-        async with aclosing(self.engine.stream(encodings, wants, self.context.permit)) as stream:
+        async with aclosing(self.stream(encodings, wants)) as stream:
             async for arrivals in stream:
                 waited_s = arrivals.queue_s if waited_s is None else waited_s
                 for index, output in arrivals.outputs:
@@ -312,11 +330,16 @@ class Exchange:
         """Record how long the outputs took."""
         stages = self.context.record.stages
         stages.begin("compute", stages.begun["queue"] + result.queue_s)
-        stages |= {"queue": result.queue_s, "compute": result.compute_s}
+        for stage, seconds in (("queue", result.queue_s), ("compute", result.compute_s)):
+            stages[stage] = stages.get(stage, 0.0) + seconds
+
+    def reserve(self, size: int) -> None:
+        """Reserve memory for what is not part of the response; raises the 429."""
+        self.state.memory.take(self.context.permit, size)
 
     def reserve_arrays(self, shape: tuple[int, ...], *, copies: int) -> None:
         """Reserve memory for float32 arrays that are not part of the response; raises the 429."""
-        self.state.memory.take(self.context.permit, 4 * copies * math.prod(shape))
+        self.reserve(4 * copies * math.prod(shape))
 
     def reserve_answer(
         self, style: AnswerStyle, size: int, way_out: str, *, waiting: int = 0, unused: int = 0

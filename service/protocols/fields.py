@@ -51,7 +51,7 @@ def _all_or_indices(value: object, info: ValidationInfo) -> Literal["all"] | Ind
     return _indices(value, info)
 
 
-def _texts(value: object) -> Sequence[Text]:
+def texts_or_pairs(value: object) -> Sequence[Text]:
     """Parse one text, texts, or pairs. A list of two strings is two texts: a pair is always nested."""
     if isinstance(value, str):
         return [value]
@@ -205,7 +205,7 @@ AllOrIndices = Annotated[
     PlainValidator(_all_or_indices),
     WithJsonSchema({"anyOf": [{"const": "all", "type": "string"}, _INTEGERS]}),
 ]
-Inputs = Annotated[Sequence[Text], PlainValidator(_texts), WithJsonSchema(_INPUTS)]
+Inputs = Annotated[Sequence[Text], PlainValidator(texts_or_pairs), WithJsonSchema(_INPUTS)]
 IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 TokenIds = Annotated[
     Listed[Sequence[int]],

@@ -23,10 +23,10 @@ class AnswerStyle:
     `decimals` rounds the maps and the summary in JSON; None writes the shortest text that parses to the same
     float32. `unit` means that maps are probabilities, in [0, 1] up to rounding errors. Items are `listed`
     under `data`; otherwise there is one, whose columns and arrays are fields of the response itself.
-    `precision` is that of the vectors, `method` how texts were ranked. A protocol whose responses are values
-    without names has a `value`: what it writes of an item, an array or what orjson writes. Its response is
-    the list of them, or the only one, between the two parts of a `frame`: what it returns for the number of
-    tokens run. Only for JSON, and for the bytes of the only one, as a memoryview.
+    `precision` is that of the vectors, `method` how texts were ranked or explained. A protocol whose
+    responses are values without names has a `value`: what it writes of an item, an array or what orjson
+    writes. Its response is the list of them, or the only one, between the two parts of a `frame`: what it
+    returns for the number of tokens run. Only for JSON, and for the bytes of the only one, as a memoryview.
     """
 
     model: str

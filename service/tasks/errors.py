@@ -19,7 +19,9 @@ class OptionError(Exception):
         say: Callable[[Names], str],
         *,
         option: str,
-        kind: Literal["invalid-request", "unsupported", "too-many-inputs"] = "invalid-request",
+        kind: Literal[
+            "invalid-request", "unsupported", "too-many-inputs", "explanation-too-large"
+        ] = "invalid-request",
         **members: Any,
     ) -> None:
         super().__init__(say(str))

@@ -67,7 +67,7 @@ class TextLabels:
 
     def expect(self, _: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
         """Each label has its name and its score."""
-        return {}, self.top_k * (_LABEL_BYTES + _longest(self.head))
+        return {}, self.top_k * (_LABEL_BYTES + longest_label(self.head))
 
     def label(self, logits: Arrays, _: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
         """Make `labels` of the logits (labels,)."""
@@ -88,7 +88,7 @@ class TokenLabels:
     def expect(self, reading: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
         """A column of names, and an array of scores."""
         tokens = len(reading.encoding)
-        return {"token_scores": (tokens,)}, _LABEL_BYTES + tokens * (1 + _longest(self.head))
+        return {"token_scores": (tokens,)}, _LABEL_BYTES + tokens * (1 + longest_label(self.head))
 
     def label(self, logits: Arrays, _: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
         """Make `token_labels` and `token_scores` of the logits (N, labels)."""
@@ -117,7 +117,7 @@ class EntityLabels:
             offsets = [encoding.offsets[i] for i in tokens]
             covered = text[offsets[0][0] : offsets[-1][1]]
             size += json_bytes(covered) + json_bytes("".join([text[start:end] for start, end in offsets]))
-        return {}, size + len(encoding) * (_ENTITY_BYTES + _longest(self.head))
+        return {}, size + len(encoding) * (_ENTITY_BYTES + longest_label(self.head))
 
     def label(self, logits: Arrays, reading: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
         """Make `entities` of the logits (N, labels)."""
@@ -178,7 +178,7 @@ def choose_labelling(engine: Engine, head: HeadInfo, options: LabelOptions) -> L
 
 
 @lru_cache(maxsize=64)
-def _longest(head: HeadInfo) -> int:
+def longest_label(head: HeadInfo) -> int:
     """Return the bytes of the longest label as a JSON string."""
     return max(2 + json_bytes(label) for label in head.labels)
 

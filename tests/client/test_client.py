@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from headlight_client import AsyncHeadlight, Headlight, HeadlightError, routes
 from model import contract
-from service.protocols.native import decode, predict, rerank, schemas, similarity, tokenize
+from service.protocols.native import decode, explain, predict, rerank, schemas, similarity, tokenize
 from tests.support.backends import both_backends
 from tests.support.serving import ROOT, Json, Service
 from tests.support.stand_in import assert_columns, refused, stand_in
@@ -73,6 +73,7 @@ REQUESTS: dict[str, Any] = {
     "similarity": similarity.SimilarityRequest,
     "tokenize": tokenize.TokenizeRequest,
     "decode": decode.DecodeRequest,
+    "explain": explain.ExplainRequest,
 }
 
 

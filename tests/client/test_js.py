@@ -17,8 +17,10 @@ import pytest
 from headlight_client import Headlight
 from model import contract
 from model.tokenization import tokenizer
-from service.protocols.native import decode, predict, rerank, schemas, similarity, tokenize
+from service.protocols.native import decode, explain, predict, rerank, schemas, similarity, tokenize
 from service.tasks import precision
+from service.tasks.explanations.plan import Method, Replacement
+from service.tasks.explanations.units import Unit
 from tests.references.checkpoints import SUITED
 from tests.references.families import write_model
 from tests.references.late_interaction import write_pylate
@@ -91,6 +93,7 @@ for (const [route, inputs, options] of JSON.parse(process.env.CALLS)) {
 }
 console.log(JSON.stringify(answers, bytes));
 """
+PAIRS = [("The cat sat. It slept.", "A cat was sitting."), ("a", "b c")]
 CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("encode", [TEXTS], {"outputs": ["sentence", "tokens"], "layers": [0, -1]}),
     ("encode", [TEXTS], {"precision": "int8", "chunks": {"tokens": 4}}),
@@ -105,6 +108,11 @@ CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("rerank", ["Who is eating?", TEXTS], {"return_texts": True}),
     ("similarity", [TEXTS], {}),
     ("similarity", [TEXTS], {"source": "A man", "function": "euclidean"}),
+    ("explain", [PAIRS], {}),
+    ("explain", [PAIRS], {"unit": "sentence", "function": "dot"}),
+    ("explain", [PAIRS], {"method": "occlusion", "pooling": "cls", "replacement": "remove"}),
+    ("explain", [PAIRS], {"method": "heads"}),
+    ("encode", [TEXTS], {"interventions": [{"kind": "heads", "layer": 1, "heads": "all", "scale": 0.5}]}),
     ("decode", [[[101, 7592, 102], [2088]]], {"skip_special_tokens": False}),
 ]
 
@@ -114,6 +122,10 @@ HEAD_CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("predict", [TEXTS], {"model": "tagger"}),
     ("predict", [TEXTS], {"model": "tagger", "aggregation": "simple", "attention": {"aggregate": "rollout"}}),
     ("rerank", ["the man", TEXTS], {"model": "ranker", "attention": {"heads": [0], "top_k": 2}}),
+    ("explain", [TEXTS], {"model": "classes", "faithfulness": True}),
+    ("explain", [TEXTS], {"model": "tagger", "target": {"token": -2, "label": "LABEL_1"}}),
+    ("explain", [PAIRS], {"model": "ranker"}),
+    ("explain", [PAIRS], {"model": "colbert", "unit": "token"}),
     ("encode", [TEXTS], {"model": "splade", "outputs": ["sparse"]}),
     ("encode", [TEXTS], {"model": "splade", "outputs": ["sparse"], "top_k": 2, "dtype": "float16"}),
     ("encode", [TEXTS], {"model": "colbert", "outputs": ["tokens"], "role": "document"}),
@@ -195,6 +207,7 @@ FIELDS: dict[str, tuple[Any, set[str], set[str]]] = {
     "SimilarityOptions": (similarity.SimilarityRequest, {"texts"}, {"dtype"}),
     "TokenizeOptions": (tokenize.TokenizeRequest, {"inputs"}, set()),
     "DecodeOptions": (decode.DecodeRequest, {"token_ids"}, set()),
+    "ExplainOptions": (explain.ExplainRequest, {"inputs"}, set()),
 }
 CHOICES: dict[str, Any] = {
     "Pooling": contract.Pooling,
@@ -204,6 +217,9 @@ CHOICES: dict[str, Any] = {
     "Aggregate": contract.Aggregate,
     "Statistic": contract.Statistic,
     "SimilarityFunction": contract.Similarity,
+    "Method": Method,
+    "Unit": Unit,
+    "Replacement": Replacement,
     "Aggregation": predict.PredictRequest.model_fields["aggregation"].annotation,
 }
 

@@ -19,6 +19,7 @@ from service.lifecycle import VERSION
 from service.problems import KINDS
 from service.protocols.endpoints import ENDPOINTS
 from service.protocols.native.decode import DecodedItem
+from service.protocols.native.explain import ExplainItem, FaithfulnessColumns, UnitColumns
 from service.protocols.native.predict import Entity, LabelScore, PredictItem
 from service.protocols.native.rerank import RankedItem, RerankResponse
 from service.protocols.native.responses import AttentionItem, EncodeItem, Summary, TokenColumns
@@ -94,7 +95,7 @@ def shown(answer: str) -> Any:
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A classifier of texts and one of tokens, for the examples of `/predict`."""
+    """A classifier of texts and one of tokens, for the examples of what they label."""
     place = tmp_path_factory.mktemp("fitted")
     write_fitted(place / "mood", tokens=False)
     write_fitted(place / "names", tokens=True)
@@ -107,7 +108,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 )
 def test_examples_are_real(example: Example, request: pytest.FixtureRequest) -> None:
     """Each curl command of the documents gets the response that they show."""
-    service: Service = request.getfixturevalue("fitted" if example.path == "/predict" else "service")
+    labels = any(f'"model": "{name}"' in (example.body or "") for name in ("mood", "names"))
+    service: Service = request.getfixturevalue("fitted" if labels else "service")
     headers = {"Content-Type": "application/json"}
     method = "GET" if example.body is None else "POST"
     answer = service.http.request(method, example.path, content=example.body, headers=headers).json()
@@ -270,6 +272,7 @@ def test_every_field_is_documented() -> None:
     models: list[type[BaseModel]] = [request for request, protocol in requests if protocol == "native"]
     models += [TokenColumns, EncodeItem, AttentionItem, Summary, SimilarityResponse, DecodedItem]
     models += [RankedItem, RerankResponse, PredictItem, Entity, LabelScore]
+    models += [ExplainItem, UnitColumns, FaithfulnessColumns]
     for model in models:
         for name, field in model.model_fields.items():
             assert f"`{field.alias or name}`" in API or name in ("index", "usage")

@@ -139,6 +139,33 @@ struct Recorded {
     }
 };
 
+// What is changed in a sequence: some keys are hidden from some queries, and heads are scaled or averaged.
+struct Changed {
+    std::vector<uint8_t> heads, queries, means;
+    std::vector<int64_t> keys;
+    std::vector<float> scales;
+    BlockedEdges edges{};
+
+    Intervention of(int64_t n, int64_t all_heads) {
+        for (int64_t h = 0; h < all_heads; h++) {
+            heads.push_back((uint8_t)up_to(1)), means.push_back(!up_to(3));
+            scales.push_back(up_to(1) ? 1 : (float)up_to(4) / 2);
+        }
+        for (int64_t i = 0; i < n; i++) queries.push_back((uint8_t)up_to(1));
+        const bool every = !up_to(3);
+        for (int64_t j = 0; j < n; j++)
+            if (every || !up_to(2)) keys.push_back(j);
+        queries.reserve(1), keys.reserve(1);
+        edges = {heads.data(), queries.data(), keys.data(), (int64_t)keys.size()};
+        return up_to(3) ? Intervention{&edges, scales.data(), means.data(), 1} : Intervention{};
+    }
+};
+
+bool blocked(const Intervention *one, int64_t head, int64_t query, int64_t key) {
+    if (!one || !one->edge_count || !one->edges->heads[head] || !one->edges->queries[query]) return false;
+    return std::find(one->edges->keys, one->edges->keys + one->edges->count, key) != one->edges->keys + one->edges->count;
+}
+
 template <class Element>
 void try_attention(Attend attend, int64_t head_step, bool exact) {
     const int64_t edges[] = {0, 1, 2, 15, 16, 17, 31, 32, 33, 47, 64, 65, 127, 129};
@@ -159,14 +186,22 @@ void try_attention(Attend attend, int64_t head_step, bool exact) {
     for (int64_t i = 0; i < sequences; i++) observations.push_back(recorded[i].of(starts[i + 1] - starts[i], heads));
     const float scale = 1 / std::sqrt((float)size);
     const bool mixed = up_to(3) > 0;
-    const Attention all{q, k, v, stride, mixed ? output.data() : nullptr, starts.data(), tokens, sequences, heads,
-                        size, scale, up_to(4) ? observations.data() : nullptr};
+    Attention all{q, k, v, stride, mixed ? output.data() : nullptr, starts.data(), tokens, sequences, heads,
+                  size, scale, up_to(4) ? observations.data() : nullptr};
+    std::list<Changed> changed;
+    std::vector<Intervention> interventions;
+    for (int64_t i = 0; i < sequences; i++)
+        interventions.push_back(changed.emplace_back().of(starts[i + 1] - starts[i], heads));
+    if (up_to(1)) all.interventions = interventions.data();
     const int outcome = attend(&all);
     expect(outcome == DONE, "the outcome", outcome, DONE, used);
     const double bound = exact ? 2e-5 : 4e-2;
     for (int64_t b = 0; b < sequences; b++) {
         const int64_t first = starts[b], n = starts[b + 1] - first;
+        const Intervention *one = all.interventions ? &interventions[b] : nullptr;
         for (int64_t h = 0; h < heads; h++) {
+            const double factor = one && one->scales ? one->scales[h] : 1;
+            std::vector<double> mean((size_t)(one && one->means && one->means[h] ? size : 0));
             int64_t map = -1, slot = -1;
             if (all.observations && observations[b].maps) map = observations[b].head_slots[h];
             if (all.observations && observations[b].statistics) slot = observations[b].statistic_slots[h];
@@ -180,24 +215,25 @@ void try_attention(Attend attend, int64_t head_step, bool exact) {
                     for (int64_t d = 0; d < size; d++)
                         dot += (double)widen(q[(first + i) * stride + h * size + d]) *
                                widen(k[(first + j) * stride + h * size + d]);
-                    p[j] = dot * scale;
+                    p[j] = blocked(one, h, i, j) ? -INFINITY : dot * scale;
                     most = std::fmax(most, p[j]);
                 }
                 for (double &x : p) total += x = std::exp(x - most);
-                for (double &x : p) x /= total;
+                const bool empty = total == 0;  // no key is left
+                for (double &x : p) x /= empty ? 1 : total;
                 for (int64_t j = 0; j < n; j++) {
                     sums[0] -= p[j] > 0 ? p[j] * std::log(p[j]) : 0;
                     sums[2] += p[j] * (double)std::llabs(i - j);
                     if (slot >= 0) sums[6] += p[j] * observations[b].special[j];
                 }
-                sums[1] += 1 / total;
+                sums[1] += empty ? 0 : 1 / total;
                 sums[3] += p[i];
                 if (i > 0) sums[4] += p[i - 1];
                 if (i + 1 < n) sums[5] += p[i + 1];
                 const int64_t peak = std::max_element(p.begin(), p.end()) - p.begin();
-                near_ties += std::count_if(p.begin(), p.end(), [&](double x) { return p[peak] - x < 1e-5; }) > 1;
+                near_ties += !empty && std::count_if(p.begin(), p.end(), [&](double x) { return p[peak] - x < 1e-5; }) > 1;
                 for (int64_t shift = -1; shift <= 1; shift++)
-                    if (peak == i + shift) sums[shift < 0 ? 8 : shift ? 9 : 7] += 1;
+                    if (!empty && peak == i + shift) sums[shift < 0 ? 8 : shift ? 9 : 7] += 1;
                 const int64_t row = map < 0 ? -1 : observations[b].row_slots ? observations[b].row_slots[i] : i;
                 for (int64_t j = 0; row >= 0 && j < n; j++) {
                     const int64_t place = (map * observations[b].map_rows + row) * n + j;
@@ -212,9 +248,17 @@ void try_attention(Attend attend, int64_t head_step, bool exact) {
                     double wanted = 0;
                     for (int64_t j = 0; j < n; j++) wanted += p[j] * widen(v[(first + j) * stride + h * size + d]);
                     const double got = widen(output[((first + i) * heads + h) * size + d]);
-                    expect(std::fabs(got - wanted) < bound, "an output", got, wanted, n);
+                    if (mean.empty())
+                        expect(std::fabs(got - wanted * factor) < bound * std::fmax(1, factor), "an output", got, wanted * factor, n);
+                    else
+                        mean[d] += wanted / (double)n * factor;
                 }
             }
+            for (size_t d = 0; mixed && d < mean.size(); d++)
+                for (int64_t i = 0; i < n; i++) {
+                    const double got = widen(output[((first + i) * heads + h) * size + (int64_t)d]);
+                    expect(std::fabs(got - mean[d]) < bound * std::fmax(1, factor), "a mean", got, mean[d], n);
+                }
             for (int i = 0; slot >= 0 && n > 0 && i < 10; i++) {
                 const double got = recorded[b].statistics[slot * 10 + i], wanted = sums[i] / (double)n;
                 const double open = i < 7 ? 0 : (double)near_ties / (double)n;

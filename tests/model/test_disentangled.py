@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from model.encoder import disentangled
+from model.encoder.attending.disentangled import distance_rows
 from model.encoder.config import EncoderConfig
-from model.encoder.disentangled import distance_rows
 from model.encoder.parts import Disentangled
 from tests.references.comparing import relative_distance
 from tests.references.encoder import distance_row

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from model.contract import STATISTICS
-from model.encoder.disentangled import distance_rows
+from model.encoder.attending.disentangled import distance_rows
 from model.encoder.linear import activate
 from model.encoder.parts import Activation, Disentangled, Rotary
 from model.encoder.positions import by_query_and_key, distances, rotary_angles, rotate

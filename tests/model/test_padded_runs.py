@@ -9,10 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from model.encoder.attention import SelfAttention
-from model.encoder.config import EncoderConfig
-from model.encoder.packing import Packing
-from model.encoder.padded_runs import (
+from model.encoder.attending.padded_runs import (
     SHORT,
     STEP,
     PaddedRun,
@@ -20,6 +17,9 @@ from model.encoder.padded_runs import (
     make_padded_runs,
     product_attention,
 )
+from model.encoder.attention import SelfAttention
+from model.encoder.config import EncoderConfig
+from model.encoder.packing import Packing
 from model.encoder.parts import LayerConfig, RelativeBias
 
 FloatArray = NDArray[np.floating[Any]]

@@ -95,11 +95,11 @@ def special_mass(p: FloatArray, special: Sequence[bool] | NDArray[np.bool_]) -> 
 def argmax_share(p: FloatArray, offset: int) -> FloatArray:
     """How many of the rows i have their largest weight at i + offset, as a share: (…, N, N) -> (…).
 
-    Of equal weights the first is taken. 1 where a head looks at nothing so much as at the previous token, say
-    (offset −1; Clark et al. 2019, arXiv 1906.04341, name heads after it).
+    Of equal weights the first is taken; a row of zeros has none. 1 where a head looks at nothing so much as
+    at the previous token, say (offset −1; Clark et al. 2019, arXiv 1906.04341, name heads after it).
     """
     rows = np.arange(p.shape[-1])
-    return _over_rows((p.argmax(-1) == rows + offset).astype(np.float32))
+    return _over_rows(((p.argmax(-1) == rows + offset) & (p.max(-1) > 0)).astype(np.float32))
 
 
 def summary(p: FloatArray, special: Sequence[bool] | NDArray[np.bool_]) -> dict[str, FloatArray]:

@@ -104,7 +104,16 @@ def test_every_field_is_described(schema: type[BaseModel]) -> None:
 
 def test_the_fields_are_those_of_the_contract() -> None:
     """What is documented is accepted, and nothing else."""
-    common = {"inputs", "model", "truncate", "truncation_side", "prompt_name", "prompt", "task", "columns"}
+    common = {
+        "inputs",
+        "model",
+        "truncate",
+        "truncation_side",
+        "prompt_name",
+        "prompt",
+        "task",
+        "columns",
+    } | {"interventions"}
     encode = {"outputs", "pooling", "pooling_layers", "normalize", "dimensions", "layers"}
     encode |= {"precision", "chunks", "overlap", "top_k", "role"}
     assert set(EncodeRequest.model_fields) == common | encode

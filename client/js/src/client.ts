@@ -5,6 +5,7 @@ import type { Answer, AttentionMaps, Encoded, SomeColumns, Tokens } from "./answ
 import { floats } from "./arrays.js";
 import { Call, checkCount, FILE, JSON_ONLY, joined, LINES, unpack } from "./calls.js";
 import { HeadlightConnectionError, HeadlightError, HeadlightTimeout } from "./errors.js";
+import { explained, type Explained } from "./explanations.js";
 import type * as fields from "./fields.js";
 import type { Info } from "./info.js";
 import { idRows, textRows } from "./inputs.js";
@@ -165,6 +166,11 @@ export class Headlight {
     const similarities = await compare(name, answer.embeddings, room, signal);
     const { usage, requestIds } = answer;
     return { model: answer.model, function: name, similarities, usage, requestIds: [...requestIds] };
+  }
+
+  /** `POST /explain`: what makes a similarity, a score or a label, by words, sentences, tokens or heads. */
+  explain(inputs: fields.Inputs, options: fields.ExplainOptions = {}): Promise<Answer<Explained>> {
+    return this.#fetch(() => texts("/explain", FILE, inputs, options, explained));
   }
 
   /** `POST /tokenize`: the tokens that the model would run. */

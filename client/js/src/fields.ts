@@ -12,6 +12,9 @@ export type Side = "right" | "left";
 export type Weights = "probability" | "score" | "value_norm";
 export type Aggregate = "none" | "mean" | "max" | "rollout";
 export type Aggregation = "none" | "simple" | "first" | "average" | "max";
+export type Method = "parts" | "occlusion" | "heads";
+export type Unit = "token" | "word" | "sentence";
+export type Replacement = "mask" | "remove";
 export type SimilarityFunction = "cosine" | "dot" | "euclidean" | "manhattan";
 export type Statistic =
   | "entropy"
@@ -31,6 +34,31 @@ export type ChunksField =
   | "sentences"
   | { readonly tokens: number; readonly overlap?: number }
   | readonly (readonly [number, number])[];
+
+/** What is changed in the run of every text (docs/explain.md). */
+export type Intervention =
+  | {
+      readonly kind: "heads";
+      readonly layer: number;
+      readonly heads: "all" | readonly number[];
+      readonly scale?: number;
+      readonly mean?: boolean;
+    }
+  | {
+      readonly kind: "edges";
+      readonly layers: "all" | readonly number[];
+      readonly heads: "all" | readonly number[];
+      readonly queries: "all" | readonly number[];
+      readonly keys: "all" | readonly number[];
+    }
+  | {
+      readonly kind: "states";
+      readonly layer: number;
+      readonly tokens: "all" | readonly number[];
+      /** Numbers, or little-endian float32 in base64. */
+      readonly vector: readonly number[] | string;
+      readonly add?: boolean;
+    };
 
 /** What every call takes besides the fields of its request. */
 export interface CallOptions {
@@ -54,6 +82,10 @@ export interface TaskFields extends PromptFields {
   task?: string;
 }
 
+export interface InterventionFields {
+  interventions?: readonly Intervention[];
+}
+
 /** Which columns an item has; all by default. */
 export interface ColumnFields {
   columns?: readonly Column[];
@@ -66,7 +98,7 @@ export interface VectorFields {
 }
 
 /** The fields of `POST /encode` besides its inputs. */
-export interface EncodeFields extends TaskFields, VectorFields, ColumnFields {
+export interface EncodeFields extends TaskFields, VectorFields, ColumnFields, InterventionFields {
   outputs?: readonly ("sentence" | "tokens" | "sparse")[];
   pooling_layers?: readonly number[];
   layers?: readonly number[];
@@ -102,7 +134,7 @@ export interface RoundedMapFields extends MapFields {
 }
 
 /** The fields of `POST /attention` besides its inputs. */
-export interface AttentionFields extends TaskFields, VectorFields, MapFields, ColumnFields {
+export interface AttentionFields extends TaskFields, VectorFields, MapFields, ColumnFields, InterventionFields {
   outputs?: readonly ("sentence" | "tokens")[];
 }
 
@@ -120,25 +152,36 @@ export interface AttentionOptions extends AttentionFields, CallOptions {
 
 export interface StreamAttentionOptions extends AttentionFields, RoundedMapFields, CallOptions {}
 
-export interface PredictOptions extends TextFields, CallOptions {
+export interface PredictOptions extends TextFields, InterventionFields, CallOptions {
   raw_scores?: boolean;
   top_k?: number;
   aggregation?: Aggregation;
   attention?: RoundedMapFields;
 }
 
-export interface RerankOptions extends TextFields, CallOptions {
+export interface RerankOptions extends TextFields, InterventionFields, CallOptions {
   top_n?: number;
   return_texts?: boolean;
   raw_scores?: boolean;
   attention?: RoundedMapFields;
 }
 
-export interface SimilarityOptions extends TaskFields, CallOptions {
+export interface SimilarityOptions extends TaskFields, InterventionFields, CallOptions {
   source?: string;
   function?: SimilarityFunction;
   /** The type of numbers on the way. */
   dtype?: "float32" | "float16";
+}
+
+export interface ExplainOptions extends TaskFields, CallOptions {
+  target?: "similarity" | "score" | "label" | { readonly label?: string; readonly token?: number };
+  method?: Method;
+  unit?: Unit;
+  replacement?: Replacement;
+  faithfulness?: boolean;
+  function?: SimilarityFunction;
+  pooling?: Pooling;
+  dimensions?: number;
 }
 
 export interface TokenizeOptions extends PromptFields, CallOptions {

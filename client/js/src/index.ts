@@ -23,6 +23,7 @@ export {
   type Rows,
 } from "./errors.js";
 export type * from "./fields.js";
+export type { Explained, Units } from "./explanations.js";
 export type { Info, ServedModel, ServiceLimits } from "./info.js";
 export type { Entity, Label, Predicted, Ranked } from "./predictions.js";
 export type { Similarities } from "./similarities.js";

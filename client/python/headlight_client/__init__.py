@@ -7,6 +7,7 @@ from headlight_client.answers import Answer, AttentionMaps, Chunks, Encoded, Spa
 from headlight_client.bertviz import BertViz
 from headlight_client.client import AsyncHeadlight, Headlight
 from headlight_client.errors import HeadlightConnectionError, HeadlightError, HeadlightTimeout, InputsError
+from headlight_client.explanations import Explained, Units
 from headlight_client.info import Info
 from headlight_client.notebook import Explorer
 from headlight_client.predictions import Entity, Label, Predicted, Ranked
@@ -20,6 +21,7 @@ __all__ = [
     "Chunks",
     "Encoded",
     "Entity",
+    "Explained",
     "Explorer",
     "Headlight",
     "HeadlightConnectionError",
@@ -33,4 +35,5 @@ __all__ = [
     "Similarities",
     "SparseVector",
     "Tokens",
+    "Units",
 ]

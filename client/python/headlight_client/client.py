@@ -15,6 +15,7 @@ from headlight_client.errors import (
     HeadlightError,
     connection_errors,
 )
+from headlight_client.explanations import Explained
 from headlight_client.info import Info, Waiting, read_info
 from headlight_client.many import is_small, parts_of, run_in_thread, send_all, without_info
 from headlight_client.predictions import Predicted, Ranked
@@ -42,6 +43,7 @@ class Headlight(
         Similarities,
         Answer[Tokens],
         Answer[str],
+        Answer[Explained],
     ]
 ):
     """A thread-safe client of one service; a context manager that closes its connections.
@@ -167,6 +169,7 @@ class AsyncHeadlight(
         Awaitable[Similarities],
         Awaitable[Answer[Tokens]],
         Awaitable[Answer[str]],
+        Awaitable[Answer[Explained]],
     ]
 ):
     """`Headlight` for asyncio: await the calls, and read streams with `async for`."""

@@ -21,8 +21,14 @@ def similarity_frame(similarities: NDArray[np.float32], names: Sequence[object] 
 
     `names` are those of the n rows, and of the n columns. Raises ModuleNotFoundError without pandas.
     """
-    columns = ["similarity"] if similarities.ndim == 1 else names
-    return _pandas().DataFrame(similarities, index=names, columns=columns)
+    return matrix_frame(similarities, names, ["similarity"] if similarities.ndim == 1 else names)
+
+
+def matrix_frame(
+    matrix: NDArray[np.float32], rows: Sequence[object] | None, columns: Sequence[object] | None
+) -> Any:
+    """Build a DataFrame of a matrix, its rows and columns named; raises as the others do."""
+    return _pandas().DataFrame(matrix, index=rows, columns=columns)
 
 
 def _pandas() -> Any:

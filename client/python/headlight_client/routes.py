@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from headlight_client.answers import Column, IntArray, attention_maps, encoded
 from headlight_client.calls import ACCEPT_JSON, ACCEPT_LINES, ACCEPT_WHOLE, Call, call_of
+from headlight_client.explanations import explained
 from headlight_client.inputs import Inputs, id_lists, listed
 from headlight_client.predictions import best, decoded, predicted, ranked, tokens_of
 from headlight_client.similarities import SimilarityCall, concatenated
@@ -26,6 +27,11 @@ Aggregate = Literal["none", "mean", "max", "rollout"]
 Aggregation = Literal["none", "simple", "first", "average", "max"]
 SpecialTokens = Literal["keep", "drop"]
 Level = Literal["token", "word"]
+Intervention = Mapping[str, Any]
+"""What is changed in the run of every text: `{"kind": "heads", "layer": 0, "heads": [3]}`."""
+Method = Literal["parts", "occlusion", "heads"]
+Unit = Literal["token", "word", "sentence"]
+Replacement = Literal["mask", "remove"]
 SimilarityFunction = Literal["cosine", "dot", "euclidean", "manhattan"]
 Statistic = Literal[
     "entropy",
@@ -46,6 +52,7 @@ RankT = TypeVar("RankT")
 SimilarityT = TypeVar("SimilarityT")
 TokenizeT = TypeVar("TokenizeT")
 DecodeT = TypeVar("DecodeT")
+ExplainT = TypeVar("ExplainT")
 AttentionT = TypeVar("AttentionT")
 EncodeStreamT = TypeVar("EncodeStreamT")
 AttentionStreamT = TypeVar("AttentionStreamT")
@@ -63,6 +70,7 @@ class Routes(
         SimilarityT,
         TokenizeT,
         DecodeT,
+        ExplainT,
     ],
 ):
     """The routes of the service. Options left out, or None, have the service's defaults.
@@ -95,6 +103,7 @@ class Routes(
         prompt: str | None = None,
         task: str | None = None,
         columns: Sequence[Column] | None = None,
+        interventions: Sequence[Intervention] | None = None,
         outputs: Sequence[Output] | None = None,
         pooling: Pooling | None = None,
         pooling_layers: Indices | None = None,
@@ -130,6 +139,7 @@ class Routes(
         prompt: str | None = None,
         task: str | None = None,
         columns: Sequence[Column] | None = None,
+        interventions: Sequence[Intervention] | None = None,
         outputs: Sequence[Output] | None = None,
         pooling: Pooling | None = None,
         pooling_layers: Indices | None = None,
@@ -160,6 +170,7 @@ class Routes(
         prompt: str | None = None,
         task: str | None = None,
         columns: Sequence[Column] | None = None,
+        interventions: Sequence[Intervention] | None = None,
         layers: AllOrIndices | None = None,
         heads: AllOrIndices | None = None,
         weights: Weights | None = None,
@@ -202,6 +213,7 @@ class Routes(
         prompt: str | None = None,
         task: str | None = None,
         columns: Sequence[Column] | None = None,
+        interventions: Sequence[Intervention] | None = None,
         layers: AllOrIndices | None = None,
         heads: AllOrIndices | None = None,
         weights: Weights | None = None,
@@ -240,6 +252,7 @@ class Routes(
         top_k: int | None = None,
         aggregation: Aggregation | None = None,
         attention: Mapping[str, Any] | None = None,
+        interventions: Sequence[Intervention] | None = None,
         progress: bool = False,
     ) -> PredictT:
         """`POST /predict`: classes of texts, or of their tokens, with scores.
@@ -263,6 +276,7 @@ class Routes(
         return_texts: bool | None = None,
         raw_scores: bool | None = None,
         attention: Mapping[str, Any] | None = None,
+        interventions: Sequence[Intervention] | None = None,
         progress: bool = False,
     ) -> RankT:
         """`POST /rerank`: any number of texts, the best match of a query first.
@@ -285,6 +299,7 @@ class Routes(
         prompt_name: str | None = None,
         prompt: str | None = None,
         task: str | None = None,
+        interventions: Sequence[Intervention] | None = None,
     ) -> SimilarityT:
         """`POST /similarity`: compare texts with a source, or with each other if there is none.
 
@@ -304,6 +319,36 @@ class Routes(
         return self._fetch(
             SimilarityCall(**vars(call) | {"merge": concatenated}, vectors=vectors, function=function)
         )
+
+    def explain(
+        self,
+        inputs: Inputs,
+        *,
+        model: str | None = None,
+        truncate: bool | None = None,
+        truncation_side: Side | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        task: str | None = None,
+        target: str | Mapping[str, Any] | None = None,
+        method: Method | None = None,
+        unit: Unit | None = None,
+        replacement: Replacement | None = None,
+        faithfulness: bool | None = None,
+        function: SimilarityFunction | None = None,
+        pooling: Pooling | None = None,
+        dimensions: int | None = None,
+        progress: bool = False,
+    ) -> ExplainT:
+        """`POST /explain`: what makes a score, by words, sentences, tokens or heads.
+
+        `target` is "similarity", of the two texts of each pair, a cross-encoder's "score", or an object such
+        as `{"label": "joy"}`. In a notebook an item shows its words, coloured.
+
+            (item,) = client.explain([("How old are you?", "What is your age?")])
+            item.units.text, item.parts  # (units, units), float32, with the sum item.score
+        """
+        return self._fetch(call_of("/explain", ACCEPT_WHOLE, explained, locals()))
 
     def tokenize(
         self,

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator
 import torch
 from torch import Tensor
 
+from model.encoder.attending.edits import Edits
 from model.encoder.config import EncoderConfig
 from model.encoder.packing import Packing
 
@@ -12,16 +13,19 @@ from model.encoder.packing import Packing
 _OBSERVED_AT_ONCE = 2**23
 
 
-def split_layers(last: int, observed: Collection[int], numbers: int) -> Iterator[range]:
+def split_layers(
+    last: int, observed: Collection[int], numbers: int, changed: Collection[int] = ()
+) -> Iterator[range]:
     """Split the layers below `last` into ranges, one per call, to bound the memory of observed layers.
 
-    `numbers` is how many numbers the queries, keys and values of a layer have.
+    `numbers` is how many numbers the queries, keys and values of a layer have. A range ends before a hidden
+    state that is `changed`, by its number.
     """
     most = max(1, _OBSERVED_AT_ONCE // max(1, numbers))
     start, waiting = 0, 0
     for layer in range(last):
         waiting += layer in observed
-        if waiting == most or layer + 1 == last:
+        if waiting == most or layer + 1 == last or layer + 1 in changed:
             yield range(start, layer + 1)
             start, waiting = layer + 1, 0
 
@@ -62,6 +66,15 @@ class Buffers:
             self._buffers["shares"] = torch.empty(rows, experts)
             self._buffers["rows"] = torch.empty(rows, dtype=torch.int64)
         self.addresses = {name: buffer.data_ptr() for name, buffer in self._buffers.items()}
+
+    def change(self, edits: Edits, number: int) -> None:
+        """Begin sequences with the hidden state `x`, whose number it is, change it and what products read."""
+        edits.begin(number, self.x)
+        rows = edits.change_state(number, self.x)
+        if self.rounded is not None:
+            edits.begin(number, self.rounded)
+            if rows:
+                self.rounded[rows] = self.x[rows].to(self.rounded.dtype)
 
     def projected(self) -> Tensor:
         """Allocate a buffer for queries, keys and values side by side, (T, (H + 2·kv_heads)·D)."""

@@ -4,10 +4,14 @@ from collections.abc import Mapping, Sequence
 from ctypes import addressof, c_int64
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from model.encoder.attending.edits import Edit, Edits
 from model.encoder.config import EncoderConfig
+from model.encoder.interventions import BlockedEdges, join_heads
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
@@ -55,10 +59,12 @@ class Passes:
         projections: Mapping[int, Tensor] | None = None,
         first: int = 0,
         ends_observing: bool = False,
+        edits: Edits | None = None,
     ) -> Pass:
         """Describe a pass of the hidden state in `buffers`, of sequences from `first` on, through layers.
 
-        It writes the hidden `states` and the `projections` (queries, keys and values) of some layers.
+        It writes the hidden `states` and the `projections` (queries, keys and values) of some layers. `edits`
+        are what is changed in its sequences, and say which of them run these layers.
         """
         tokens, size = buffers.x.shape
         config = self._config
@@ -99,5 +105,65 @@ class Passes:
         layers.distances = distances and addressof(distances)
         layers.precise = bool(plan.observers or plan.in_kernels)
         layers.progress = plan.progress.address
+        changes = None
+        if edits is not None:
+            changes = Changes(edits, some, len(packing.lengths), config.num_heads)
+            layers.interventions = changes.address
+            running = edits.running(some.start)
+            if running < len(packing.lengths):
+                attention.sequences = running
+                layers.tokens = attention.tokens = packing.starts[running]
         kept = (buffers, packing, positions, unattended, into, projected, recorded, angles, biases, distances)
-        return Pass(layers, attention, (*kept, plan.progress))
+        return Pass(layers, attention, (*kept, changes, plan.progress))
+
+
+class Changes:
+    """What is changed in the attention of sequences of H heads, in some layers, as the kernels read it."""
+
+    def __init__(self, edits: Edits, some: range, sequences: int, heads: int) -> None:
+        self._alive: list[object] = []  # the kernels hold their addresses
+        self._heads = heads
+        self._layers = pointers(self._layer(edits.of_layer(n), sequences) for n in some)
+
+    @property
+    def address(self) -> int:
+        """Where the pointers of the layers are."""
+        return addressof(self._layers)
+
+    def _layer(self, edits: Sequence[Edit], sequences: int) -> int | None:
+        if not edits:
+            return None
+        changed = (structures.Intervention * sequences)()
+        scales = np.ones((len(edits), self._heads), np.float32)
+        means = np.zeros(scales.shape, np.uint8)
+        scales_at, means_at = self._kept(scales), self._kept(means)
+        for i, edit in enumerate(edits):
+            one, edges = changed[edit.number], edit.edges
+            if edit.scales:
+                join_heads(edit.scales, scales[i], means[i])
+                one.scales, one.means = scales_at + i * scales.strides[0], means_at + i * self._heads
+            if edges:
+                listed = [self._blocked(blocked, edges.length) for blocked in edges.blocked]
+                array = (structures.BlockedEdges * len(listed))(*listed)
+                self._alive.append(array)
+                one.edges, one.edge_count = addressof(array), len(listed)
+        self._alive.append(changed)
+        return addressof(changed)
+
+    def _blocked(self, edges: BlockedEdges, length: int) -> structures.BlockedEdges:
+        keys = np.array(edges.keys, np.int64)
+        return structures.BlockedEdges(
+            heads=self._flags(edges.heads, self._heads),
+            queries=self._flags(edges.queries, length),
+            keys=self._kept(keys),
+            count=len(keys),
+        )
+
+    def _flags(self, numbers: Sequence[int], count: int) -> int:
+        flags = np.zeros(count, np.uint8)
+        flags[list(numbers)] = 1
+        return self._kept(flags)
+
+    def _kept(self, array: NDArray[Any]) -> int:
+        self._alive.append(array)
+        return array.ctypes.data

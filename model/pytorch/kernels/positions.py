@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.encoder.attending.disentangled import PositionVectors
 from model.encoder.attention import Angles, Bias
 from model.encoder.config import EncoderConfig
-from model.encoder.disentangled import PositionVectors
 from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
 from model.encoder.parts import Rotary

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from model.encoder.attending.edits import Edits
 from model.encoder.encoder import Encoder
 from model.encoder.feed_forward import Experts
 from model.encoder.linear import Linear, StoredParts, read_matrices
@@ -163,8 +164,9 @@ class NativeStack:
         if not x.numel():
             return dict.fromkeys(wanted, x)
         states = {number: torch.empty_like(x) for number in wanted}
-        # Observers in Python take the whole batch.
-        for first, part in ((0, packing),) if plan.observers else packing.parts(_PART):
+        # Observers in Python take the whole batch, and sequences begin with states of others.
+        whole = plan.observers or plan.starts
+        for first, part in ((0, packing),) if whole else packing.parts(_PART):
             if part is packing:
                 self._run_part(x, part, plan, states, first)
                 continue
@@ -174,6 +176,8 @@ class NativeStack:
         last_state = self._config.num_layers
         if last_state in states and self._config.norm != "post":
             states[last_state] = self._encoder.final_norm(states[last_state])
+            if plan.interventions:
+                Edits(plan.interventions, packing).change_state(last_state, states[last_state])
         return states
 
     def buffers(self, x: Tensor, packing: Packing) -> Buffers:
@@ -204,9 +208,15 @@ class NativeStack:
         last = plan.blocks + plan.ends_observing
         observes = bool(plan.observers or plan.in_kernels)
         pass_kernels = (self._observing if observes else None) or self._unobserved
+        interventions = plan.interventions[first : first + len(packing.lengths)]
+        edits = Edits(interventions, packing, plan.starts)
+        edits.change_state(0, x)
         buffers = Buffers(x, packing, pass_kernels.dtype, self._config, self._widest, self._gated)
         positions = PassPositions(self._encoder, packing, len(x), self._tables, self._vectors)
-        for some in split_layers(last, plan.observers, len(x) * sum(self._config.qkv_rows)):
+        # The last state is changed after the final norm, if there is one.
+        changed = edits.states - ({self._config.num_layers} if self._config.norm != "post" else set())
+        numbers = len(x) * sum(self._config.qkv_rows)
+        for some in split_layers(last, plan.observers, numbers, changed):
             projections = {number: buffers.projected() for number in some if number in plan.observers}
             ends = some.stop == last and plan.ends_observing
             described = self._passes.describe(
@@ -220,9 +230,12 @@ class NativeStack:
                 projections=projections,
                 first=first,
                 ends_observing=ends,
+                edits=edits if plan.interventions else None,
             )
             check(pass_kernels.kernels.run_layers(byref(described.layers)))
             buffers.x = states.get(some.stop, buffers.stream)
+            if some.stop in changed and not ends:
+                buffers.change(edits, some.stop)
             for number, qkv in projections.items():
                 attention = self._blocks[number].attention
                 q, k, v = attention.split(qkv)

@@ -50,6 +50,16 @@ class Distances(ctypes.Structure):
 
 
 @_declared
+class BlockedEdges(ctypes.Structure):
+    """Edges of one sequence's attention in which keys are hidden from queries."""
+
+
+@_declared
+class Intervention(ctypes.Structure):
+    """What is changed in one sequence's attention."""
+
+
+@_declared
 class Attention(ctypes.Structure):
     """Queries, keys and values of packed sequences."""
 

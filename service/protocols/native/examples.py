@@ -102,6 +102,17 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             function="euclidean",
         ),
     },
+    "/explain": {
+        "pair": _example(
+            "Which words make two texts similar", inputs=[["The cat sat on the mat.", "A cat sat."]]
+        ),
+        "sentences": _example(
+            "Which sentences do",
+            inputs=[["The cat sat on the mat. It slept.", "A cat slept."]],
+            unit="sentence",
+            pooling="mean",
+        ),
+    },
     "/tokenize": {
         "text": _example("The tokens of a text", inputs=_SENTENCE),
         "pair": _example("The tokens of a pair, without special ones", inputs=[_PAIR], special_tokens="drop"),

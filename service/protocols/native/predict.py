@@ -11,13 +11,19 @@ from service.protocols.exchange import Exchange
 from service.protocols.fields import PositiveNumber, invalid
 from service.protocols.labelling import label
 from service.protocols.native.responses import MapsItem, Usage
-from service.protocols.native.schemas import ATTENTION_NAMES, AttentionOptions, ModelRequest, WithInputs
+from service.protocols.native.schemas import (
+    ATTENTION_NAMES,
+    AttentionOptions,
+    ModelRequest,
+    WithInputs,
+    WithInterventions,
+)
 from service.replies.style import Format
 from service.tasks.heads import check_head
 from service.tasks.label import HEADS, LabelOptions, choose_labelling
 
 
-class PredictRequest(ModelRequest, WithInputs):
+class PredictRequest(WithInterventions, ModelRequest, WithInputs):
     """Texts to label, whole or token by token, as the model was trained to."""
 
     formats: ClassVar[tuple[Format, ...]] = ("json", "ndjson")

@@ -10,13 +10,18 @@ from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
 from service.protocols.fields import NonEmptyText, PositiveNumber, TextList
 from service.protocols.native.responses import COVERED, AttentionItem, Covered, Usage
-from service.protocols.native.schemas import ATTENTION_NAMES, AttentionOptions, ModelRequest
+from service.protocols.native.schemas import (
+    ATTENTION_NAMES,
+    AttentionOptions,
+    ModelRequest,
+    WithInterventions,
+)
 from service.protocols.reranking import rank
 from service.replies.style import Format
 from service.tasks.rank import Method, RankOptions
 
 
-class RerankRequest(ModelRequest):
+class RerankRequest(WithInterventions, ModelRequest):
     """Texts to rank by how well they match a query."""
 
     listed: ClassVar[str] = "texts"

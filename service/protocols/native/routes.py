@@ -14,6 +14,7 @@ from service.protocols.contract import Contract
 from service.protocols.exchange import Exchange, Holding
 from service.protocols.native.decode import DecodeRequest, DecodeResponse, decode
 from service.protocols.native.examples import EXAMPLES
+from service.protocols.native.explain import ExplainRequest, ExplainResponse, explain
 from service.protocols.native.predict import PredictRequest, PredictResponse, predict
 from service.protocols.native.rerank import RerankRequest, RerankResponse, rerank
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
@@ -136,6 +137,7 @@ ENDPOINTS = tuple(
         ("/predict", predict, "Labels of texts and of their tokens", PredictRequest, PredictResponse),
         ("/rerank", rerank, "Texts ranked by how well they match a query", RerankRequest, RerankResponse),
         ("/similarity", similarity, "Similarity of texts", SimilarityRequest, SimilarityResponse),
+        ("/explain", explain, "Which words make a score", ExplainRequest, ExplainResponse),
         ("/tokenize", tokenize, "Tokens of texts", TokenizeRequest, TokenizeResponse),
         ("/decode", decode, "Text of token ids", DecodeRequest, DecodeResponse),
     )

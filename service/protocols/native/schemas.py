@@ -20,6 +20,7 @@ from service.protocols.fields import (
 )
 from service.protocols.native.chunks_field import ChunksField
 from service.protocols.native.columns_field import Columns
+from service.protocols.native.interventions_field import INTERVENTIONS, InterventionsField
 from service.replies.formats import FORMATS
 from service.replies.style import Format
 from service.tasks.attend import AttendOptions
@@ -123,7 +124,13 @@ class TaskRequest(PromptRequest):
     )
 
 
-class InputsRequest(TaskRequest, WithInputs):
+class WithInterventions(Options):
+    """The field of a route whose texts may run with interventions."""
+
+    interventions: InterventionsField | None = INTERVENTIONS
+
+
+class InputsRequest(WithInterventions, TaskRequest, WithInputs):
     """The fields common to `/encode` and `/attention`."""
 
     columns: Columns = Field(

@@ -12,12 +12,12 @@ from service.protocols.embedding import compare
 from service.protocols.exchange import Exchange
 from service.protocols.fields import TextList
 from service.protocols.native.responses import Usage
-from service.protocols.native.schemas import NO_MAPS, TaskRequest
+from service.protocols.native.schemas import NO_MAPS, TaskRequest, WithInterventions
 from service.replies.style import Format
 from service.tasks.compare import CompareOptions
 
 
-class SimilarityRequest(TaskRequest):
+class SimilarityRequest(WithInterventions, TaskRequest):
     """Texts to compare."""
 
     listed: ClassVar[str] = "texts"

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "interface.h"
+#include "rows/interventions.h"
 #include "scratch.h"
 #include "shares.h"
 #include "statistics.h"
@@ -23,6 +24,7 @@ class Head {
     Head(const Attention &all, int64_t sequence, int64_t head)
         : all_(all),
           observation_(all.observations ? &all.observations[sequence] : nullptr),
+          intervention_(all.interventions ? &all.interventions[sequence] : nullptr),
           first_(all.starts[sequence]),
           n_(all.starts[sequence + 1] - first_),
           attended_(n_ - (all.unattended ? all.unattended[sequence] : 0)),
@@ -33,7 +35,8 @@ class Head {
           words_(size_ / P::PER_WORD),
           slot_(observation_ && observation_->statistics ? observation_->statistic_slots[head] : -1),
           map_(observation_ && observation_->maps ? observation_->head_slots[head] : -1),
-          every_row_(all.output || slot_ >= 0) {
+          every_row_(all.output || slot_ >= 0),
+          blocks_edges_(blocks_edges(intervention_, head)) {
         if (const Distances *distances = all.distances; distances && n_) {
             first_vector_ = distances->rows[distances->length + n_ - 2] / LANES * LANES;
             vector_count_ = rounded_up(distances->rows[distances->length - n_] + 1 - first_vector_, LANES);
@@ -57,12 +60,18 @@ class Head {
                 attend<false>(rows, work);
         }
         if (slot_ >= 0) measures_.write(observation_->statistics + slot_ * STATISTICS, n_);
+        if (intervention_ && all_.output)
+            change_outputs<P>(*intervention_, head_, output(0), all_.heads * size_, n_, size_);
         return true;
     }
 
    private:
     const Element *at(const void *x, int64_t token, int64_t head) const {
         return (const Element *)x + (first_ + token) * all_.token_stride + head * size_;
+    }
+
+    Element *output(int64_t token) const {
+        return (Element *)all_.output + ((first_ + token) * all_.heads + head_) * size_;
     }
 
     bool find_room() {
@@ -161,11 +170,13 @@ class Head {
             float *e = scores_ + r * columns_;
             if (all_.bias) add_bias(e, keys, query_[r]);
             if (all_.window || all_.causal || attended_ < n_) hide(e, keys, query_[r]);
+            const bool none = blocks_edges_ && hide_blocked(*intervention_, head_, query_[r], e, first, keys.last);
             const float *special = MEASURED ? observation_->special + first : nullptr;
-            const Row row = exponentiate<MEASURED>(e + first, keys.last - first, keys.columns, all_.scale,
-                                                   query_[r] - first, special);
+            const Row row = none ? no_weights(e + first, keys.columns)
+                                 : exponentiate<MEASURED>(e + first, keys.last - first, keys.columns, all_.scale,
+                                                          query_[r] - first, special);
             sums[r] = row.sum;
-            if (MEASURED) measures_.add(row, e, query_[r], n_);
+            if (MEASURED && !none) measures_.add(row, e, query_[r], n_);
             if (map_ >= 0) store(e, 1 / row.sum, query_[r]);
         }
         if (all_.output) mix(rows, sums, keys);
@@ -201,7 +212,7 @@ class Head {
         P::mix(rows, (const uint32_t *)weights_ + first, words, keys.columns / P::PER_WORD, values_ + first * size_, size_,
                mixed_);
         for (int r = 0; r < rows; r++) {
-            Element *out = (Element *)all_.output + ((first_ + query_[r]) * all_.heads + head_) * size_;
+            Element *out = output(query_[r]);
             const Floats sum = broadcast(sums[r]);
             for (int64_t d = 0; d < size_; d += LANES)
                 P::store(out + d, div(load_aligned(mixed_ + r * size_ + d), sum));
@@ -228,9 +239,10 @@ class Head {
 
     const Attention &all_;
     const Observation *observation_;
+    const Intervention *intervention_;
     const int64_t first_, n_, attended_, head_, kv_head_, columns_, size_, words_;
     const int slot_, map_;
-    const bool every_row_;
+    const bool every_row_, blocks_edges_;
     Measures measures_;
     uint32_t *keys_, *values_, *queries_;
     float *scores_, *mixed_, *by_query_, *by_key_;
@@ -280,6 +292,7 @@ bool fits(const Attention &all) {
         const int64_t n = all.starts[i + 1] - all.starts[i];
         if (n < 0 || (all.bias && n > all.bias_length)) return false;
         if (all.unattended && !fits(all.unattended[i], n, all.window)) return false;
+        if (all.interventions && !fits(all.interventions[i], n)) return false;
         if (all.observations == nullptr) continue;
         const Observation &one = all.observations[i];
         if (one.statistics && !(one.special && slots_fit(one.statistic_slots, all.heads, one.statistic_heads)))

@@ -41,6 +41,21 @@ struct Distances {
     int64_t number, length;      // `length` is at least the longest sequence
 };
 
+// Edges of one sequence's attention in which keys are hidden from queries.
+struct BlockedEdges {
+    const uint8_t *heads, *queries;  // (H,) and (N,): 1 for those that are meant
+    const int64_t *keys;             // (count,): positions in the sequence
+    int64_t count;
+};
+
+// What is changed in one sequence's attention.
+struct Intervention {
+    const BlockedEdges *edges;  // (edge_count,); null: none
+    const float *scales;        // (H,): what the outputs of a head are multiplied by; null: none is changed
+    const uint8_t *means;       // (H,): 1: before that, each is replaced by their mean over the tokens; null as `scales` is
+    int64_t edge_count;
+};
+
 // Queries (T, H, D), and keys and values (T, kv_heads, D), with the components of a head contiguous.
 struct Attention {
     const void *q, *k, *v;
@@ -59,6 +74,7 @@ struct Attention {
     const Distances *distances;  // null: none; not with AMX
     const int64_t *unattended;   // (B,): how many last keys of each sequence are hidden, not all; null: none
     int64_t *steps;         // of `Progress`; null: not counted
+    const Intervention *interventions;  // (B,); null: nothing is changed
 };
 
 // Adds a sublayer's output to the residual stream, and applies a norm: layer (Ba et al. 2016) or RMS (Zhang & Sennrich
@@ -225,6 +241,7 @@ struct Layers {
     int32_t rms;                    // of `Norm`
     int32_t precise;                // 1: all products of eight-bit integers are precise
     Progress *progress;             // null: not watched
+    const Intervention *const *interventions;  // (count,): what is changed in a layer, (B,), or null; null: nothing in any
 };
 
 // The return values of the functions.

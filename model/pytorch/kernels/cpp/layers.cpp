@@ -156,6 +156,7 @@ class Run {
         attention.window = layer.window;
         attention.bias = all_.biases ? all_.biases[i] : nullptr;
         attention.distances = all_.distances ? all_.distances[i] : nullptr;
+        attention.interventions = all_.interventions ? all_.interventions[i] : nullptr;
         attention.steps = all_.progress ? &all_.progress->steps : nullptr;
         return synchronize(all_.attend(&attention));
     }

@@ -1,0 +1,1 @@
+"""What attention may be besides a dot product of whole sequences: distances, padding, interventions."""

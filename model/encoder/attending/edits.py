@@ -1,0 +1,173 @@
+"""Makes the interventions of packed sequences while PyTorch's modules run them, layer by layer.
+
+A sequence with interventions lies among others, whose numbers stay as they are, to the bit: they are computed
+first, all together, and then what is changed is computed anew or changed in place.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from model.encoder.interventions import (
+    HeadScale,
+    Interventions,
+    LayerEdges,
+    StateChange,
+    join_heads,
+)
+from model.encoder.linear import widened
+from model.encoder.packing import Packing
+from model.encoder.sharing import Start
+
+LOWEST = torch.finfo(torch.float32).min
+"""The score of a key that is hidden from a query, in place of −∞."""
+_NUMBERS_AT_ONCE = 2**23
+"""Scores that are kept in memory at a time."""
+
+Scores = Callable[[Tensor, Tensor, NDArray[np.int64], NDArray[np.int64]], Tensor]
+"""Computes the scores of some heads and rows from q and k (1, N, H, D): (1, heads, rows, N)."""
+
+
+def weigh(scores: Tensor) -> Tensor:
+    """Softmax over the keys, (…, rows, N); a row in which all keys are hidden has the weights 0."""
+    return torch.softmax(scores, dim=-1).masked_fill_(scores.amax(-1, keepdim=True) <= LOWEST, 0)
+
+
+class Edit(NamedTuple):
+    """What is changed in one layer's attention of sequence `number`, the packed tokens `start` to `stop`."""
+
+    number: int
+    start: int
+    stop: int
+    scales: Sequence[HeadScale]
+    edges: LayerEdges
+    unattended: int
+
+    def make(self, q: Tensor, k: Tensor, v: Tensor, mixed: Tensor, scores: Scores) -> None:
+        """Change the outputs of heads, `mixed` (T, H, D), in place; q, k and v are those of all tokens."""
+        rows = slice(self.start, self.stop)
+        if self.edges:
+            self._attend(q[rows], k[rows], v[rows], mixed[rows], scores)
+        if self.scales:
+            factors, means = np.ones(q.shape[1], np.float32), np.zeros(q.shape[1], bool)
+            join_heads(self.scales, factors, means)
+            outputs, averaged = widened(mixed[rows]), torch.from_numpy(means).to(q.device)  # (N, H, D)
+            outputs = torch.where(averaged[:, None], outputs.mean(0, keepdim=True), outputs)
+            mixed[rows] = (outputs * torch.from_numpy(factors).to(q.device)[:, None]).to(mixed.dtype)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mixed: Tensor, scores: Scores) -> None:
+        """Attend anew in the rows and heads with blocked edges; all arrays (N, H, D)."""
+        length, heads, queries = len(q), self.edges.heads, self.edges.queries
+        step = max(1, _NUMBERS_AT_ONCE // (length * len(heads)))
+        index = torch.from_numpy(heads).to(q.device)
+        values = v.index_select(1, index).transpose(0, 1)  # (heads, N, D)
+        for first in range(0, len(queries), step):
+            rows = queries[first : first + step]
+            some = scores(q[None], k[None], heads, rows)[0]  # (heads, rows, N)
+            blocked = self.edges.mask(heads, rows)
+            blocked[..., length - self.unattended :] = True
+            weights = weigh(some.masked_fill_(torch.from_numpy(blocked).to(q.device), LOWEST))
+            attended = weights.to(v.dtype) @ values  # (heads, rows, D)
+            places = torch.from_numpy(rows).to(q.device)
+            mixed[places[:, None], index] = attended.transpose(0, 1)
+
+
+class _Copy(NamedTuple):
+    """Consecutive sequences of equal length, in packed tokens `rows`, which begin as the one at `first`."""
+
+    rows: slice
+    length: int
+    first: int
+
+
+def _copies(starts: Sequence[Start | None], packing: Packing) -> dict[int, list[_Copy]]:
+    """Return what is copied, by the hidden state with which the sequences begin."""
+    copies: dict[int, list[_Copy]] = defaultdict(list)
+    first = 0
+    for start, members in groupby(starts):
+        last = first + len(list(members))
+        if start is not None:
+            rows = slice(packing.starts[first], packing.starts[last])
+            place = packing.starts[start.carrier]
+            copies[start.state].append(_Copy(rows, packing.lengths[start.carrier], place))
+        first = last
+    return copies
+
+
+class Edits:
+    """What is changed in a pass of packed sequences; `interventions` has an entry for each of them.
+
+    `starts` says where each begins, in the order of these states; it is empty if all begin with embeddings.
+    """
+
+    def __init__(
+        self,
+        interventions: Sequence[Interventions | None],
+        packing: Packing,
+        starts: Sequence[Start | None] = (),
+    ) -> None:
+        self._packing = packing
+        self._states: dict[int, list[tuple[int, StateChange]]] = defaultdict(list)
+        """Hidden state -> its changes, each with the first token of its sequence."""
+        self._layers: dict[int, list[Edit]] = defaultdict(list)
+        self._starts = [0 if start is None else start.state for start in starts]
+        self._copies = _copies(starts, packing)
+        for number, one in enumerate(interventions):
+            if one is not None:
+                self._take(number, one)
+
+    def _take(self, number: int, one: Interventions) -> None:
+        """Sort the interventions of a sequence by layer."""
+        packing = self._packing
+        start, length = packing.starts[number], packing.lengths[number]
+        unattended = packing.unattended[number] if packing.unattended else 0
+        for change in one.states:
+            self._states[change.layer].append((start, change))
+        layers = {head.layer for head in one.heads}.union(*(edges.layers for edges in one.edges))
+        for layer in layers:
+            scales = [head for head in one.heads if head.layer == layer]
+            edges = LayerEdges(one.edges, layer, length)
+            self._layers[layer].append(Edit(number, start, start + length, scales, edges, unattended))
+
+    def of_layer(self, layer: int) -> Sequence[Edit]:
+        """Return what is changed in the attention of a layer."""
+        return self._layers.get(layer, ())
+
+    @property
+    def states(self) -> frozenset[int]:
+        """The numbers of the hidden states that are changed, and of those with which sequences begin."""
+        return frozenset((*self._states, *self._starts)) - {0}
+
+    def running(self, layer: int) -> int:
+        """Return how many sequences, the first ones, run a layer."""
+        return bisect_right(self._starts, layer) if self._starts else len(self._packing.lengths)
+
+    def begin(self, number: int, x: Tensor) -> None:
+        """Copy a hidden state (T, C) to the sequences that begin with it."""
+        for copy in self._copies.get(number, ()):
+            x[copy.rows].view(-1, copy.length, x.shape[1])[:] = x[copy.first : copy.first + copy.length]
+
+    def change_state(self, number: int, x: Tensor) -> list[int]:
+        """Change the rows of a hidden state, (T, C), in place; returns which rows, perhaps with repeats."""
+        changed: list[int] = []
+        for start, change in self._states.get(number, ()):
+            rows = [start + token for token in change.tokens]
+            vector = torch.tensor(change.vector, dtype=x.dtype, device=x.device)
+            x[rows] = x[rows] + vector if change.add else vector
+            changed += rows
+        return changed
+
+    def changed(self, number: int, x: Tensor) -> Tensor:
+        """Return a hidden state with its changes: a copy if there are any."""
+        if number not in self._states:
+            return x
+        x = x.clone()
+        self.change_state(number, x)
+        return x

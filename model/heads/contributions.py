@@ -1,0 +1,47 @@
+"""What each token adds to a sentence vector: exact, since poolings like the mean are sums over tokens."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from model.contract import FloatArray, PoolingMode, SentenceWant
+from model.heads.dense import First, Parts, Step, UnitLength
+
+ADDITIVE: frozenset[PoolingMode] = frozenset(("mean", "max", "mean_sqrt_len", "weighted_mean"))
+"""Poolings to which several tokens contribute."""
+
+
+def contributions(hidden: FloatArray, want: SentenceWant, dense: Sequence[Step]) -> Parts:
+    """Split the sentence vector of the last hidden state (N, C) by tokens: float64 (N + 1, E).
+
+    The rows sum to the vector, up to the rounding of the float32 that it is computed in; the last one is what
+    biases add. With `max`, a component belongs to the first token that has its maximum. Raises ValueError
+    for a step that is not linear, and for another pooling.
+    """
+    rows = hidden[want.skip :].astype(np.float64)
+    pooled = np.concatenate([_pooled(rows, mode, want.skip) for mode in want.modes], axis=1)
+    parts: Parts = np.zeros((len(hidden) + 1, pooled.shape[1]))
+    parts[want.skip : -1] = pooled
+    for step in dense:
+        parts = step.map_parts(parts)
+    if want.dimensions is not None:
+        parts = First(want.dimensions).map_parts(parts)
+    return UnitLength().map_parts(parts) if want.normalize else parts
+
+
+def _pooled(rows: Parts, mode: PoolingMode, skip: int) -> Parts:
+    """Return the parts of one pooling of rows (n, C), the `skip` tokens before which are left out: (n, C)."""
+    count = len(rows)
+    match mode:
+        case "mean":
+            return rows / count
+        case "mean_sqrt_len":
+            return rows / np.sqrt(count)
+        case "weighted_mean":
+            weights = np.arange(skip + 1.0, skip + count + 1)
+            return rows * (weights / weights.sum())[:, None]
+        case "max":
+            first = rows.argmax(0)
+            return np.where(np.arange(count)[:, None] == first, rows, 0.0)
+        case _:
+            raise ValueError(f"the pooling {mode} is of one token")

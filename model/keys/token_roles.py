@@ -1,0 +1,31 @@
+"""Which token has a role, such as that of masked words, by the settings of a tokenizer."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from model.files import read_json
+
+_MASKS = ("[MASK]", "<mask>", "<|mask|>")
+"""The mask of a tokenizer whose folder names none, if it has such a special token."""
+
+
+def named_tokens(folder: Path, roles: Iterable[str]) -> list[str]:
+    """Return the tokens that a folder's files give roles such as `mask_token`, in the order of the roles."""
+    named: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        named |= read_json(folder / name, optional=True)
+    found = (named.get(role) for role in roles)
+    tokens = (token.get("content") if isinstance(token, dict) else token for token in found)
+    return [token for token in tokens if isinstance(token, str) and token]
+
+
+def find_mask(folder: Path, tokenizer: Tokenizer) -> int | None:
+    """Return the id of the token that stands for any word, None if the tokenizer has none."""
+    special = {token.content: index for index, token in tokenizer.get_added_tokens_decoder().items()}
+    for name in named_tokens(folder, ["mask_token"]):
+        found: int | None = tokenizer.token_to_id(name)
+        return found
+    return next((special[name] for name in _MASKS if name in special), None)

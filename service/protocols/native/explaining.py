@@ -1,0 +1,225 @@
+"""Answers with explanations: several sequences run for each item of the response."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain
+
+from starlette.responses import Response
+
+from model.contract import Encoding, Output
+from service.engine.engine import Arrivals
+from service.http.delivery import Delivery, Work
+from service.problems import Problem
+from service.protocols.exchange import Exchange
+from service.protocols.ways_out import any_of
+from service.replies.answer_size import bound, waiting_bytes
+from service.tasks.explanations.choosing import choose_target, plan_explanation, plan_faithfulness
+from service.tasks.explanations.faithfulness import Faithfulness
+from service.tasks.explanations.plan import ExplainOptions, ExplainPlan, Explanation, units_of
+from service.tasks.explanations.targets import InteractionTarget, LabelTarget, Reading, Target
+from service.tasks.explanations.units import Units
+from service.tasks.prompts import choose_prompt
+from service.tasks.results import Item
+
+# What a further sequence takes while it waits: its ids and segments, and the objects around them (measured).
+_TOKEN_BYTES, _SEQUENCE_BYTES = 16, 1500
+_MOST_SEQUENCES = 8192
+"""Put into the queue in a tenth of a second."""
+
+
+async def explain(exchange: Exchange, options: ExplainOptions) -> Response:
+    """Answer with an explanation of each input."""
+    engine = exchange.engine
+    target = choose_target(options, engine, exchange.state.engines)
+    plan = plan_explanation(options, engine, target)
+    faithfulness = plan_faithfulness(options, engine, target)
+    encodings = await _tokenize(exchange, options, target)
+    tokens = sum(map(len, chain.from_iterable(encodings)))
+
+    def find_units() -> list[list[Units]]:
+        return [units_of(options, index, some) for index, some in enumerate(encodings)]
+
+    units = await exchange.off_loop(find_units, tokens)
+    more = _Further(plan.each)
+    for index, several in enumerate(units):
+        more.add(*plan.further(several))
+        if faithfulness is not None:
+            faithfulness.check(index, several)
+            more.add(*faithfulness.further(several))
+    more.check(exchange, tokens)
+    exchange.reserve(_SEQUENCE_BYTES * more.sequences + _TOKEN_BYTES * more.tokens)
+    explanations = await exchange.off_loop(
+        lambda: [plan.explain(index, several) for index, several in enumerate(units)], tokens + more.tokens
+    )
+    answer = _Answer(exchange, plan, explanations)
+    return await (answer.deliver() if faithfulness is None else answer.deliver_with(faithfulness, units))
+
+
+@dataclass
+class _Further:
+    """The sequences that run besides the inputs themselves."""
+
+    each: str
+    sequences: int = 0
+    tokens: int = 0
+
+    def add(self, sequences: int, tokens: int) -> None:
+        """Count those of one input."""
+        self.sequences += sequences
+        self.tokens += tokens
+
+    def check(self, exchange: Exchange, tokens: int) -> None:
+        """Raise the 413 for more than one client may have waiting; `tokens` are those of the inputs."""
+        by_unit = self.each == "unit"
+        without = "some units" if by_unit else "one head"
+        way_out = "send fewer or shorter inputs" + (", or choose a larger `unit`" if by_unit else "")
+        limit, actual = exchange.engine.max_queue_tokens // 2, tokens + self.tokens
+        what = f"{actual} tokens in all"
+        if self.sequences > _MOST_SEQUENCES:
+            limit, actual, what = _MOST_SEQUENCES, self.sequences, f"{self.sequences} sequences"
+        if self.sequences and actual > limit:
+            raise Problem(
+                "explanation-too-large",
+                f"The texts would run {self.sequences} times more, each time without {without}, with {what}, "
+                f"and the limit is {limit}: {way_out}.",
+                members={"limit": limit, "actual": actual},
+            )
+
+
+async def _tokenize(exchange: Exchange, options: ExplainOptions, target: Target) -> list[list[Encoding]]:
+    """Tokenize the inputs; two texts that are compared run apart."""
+    truncation, inputs, info = options.truncation, options.inputs, exchange.engine.info
+    if isinstance(target, LabelTarget):
+        prompt = choose_prompt(info) if target.option.kind == "score" else ""
+        return [[one] for one in await exchange.tokenize(inputs, truncation, prompt)]
+    pairs = [text for text in inputs if not isinstance(text, str)]
+    if isinstance(target, InteractionTarget):
+        queries = await exchange.tokenize(
+            [query for query, _ in pairs], truncation, place="inputs.{}.0".format, role="query"
+        )
+        documents = await exchange.tokenize(
+            [text for _, text in pairs], truncation, place="inputs.{}.1".format, role="document"
+        )
+        return [list(one) for one in zip(queries, documents, strict=True)]
+    prompt = choose_prompt(info, options.prompt_name, options.prompt)
+    encodings = await exchange.tokenize([text for pair in pairs for text in pair], truncation, prompt, _place)
+    return [encodings[i : i + 2] for i in range(0, len(encodings), 2)]
+
+
+def _place(index: int) -> str:
+    return f"inputs.{index // 2}.{index % 2}"
+
+
+class _Answer:
+    """Runs the sequences of all explanations together, and answers with an item for each."""
+
+    def __init__(self, exchange: Exchange, plan: ExplainPlan, explanations: Sequence[Explanation]) -> None:
+        self._exchange, self._plan, self._explanations = exchange, plan, explanations
+        self._encodings = [encoding for one in explanations for encoding in one.encodings]
+        self._wants = [want for one in explanations for want in one.wants]
+        self._groups = _Groups([len(one.encodings) for one in explanations])
+
+    async def deliver(self) -> Response:
+        """Answer, with ndjson as soon as each item is ready."""
+        exchange = self._exchange
+        delivery = self._prepare()
+
+        def make_item(index: int, _: Output) -> Item:
+            return self._explanations[index].item(self._groups.take(index))
+
+        if delivery.style.format == "ndjson":
+            stream = self._groups.complete(exchange.stream(self._encodings, self._wants))
+            return await delivery.deliver_lines(stream, exchange.in_time, make_item)
+        await self._run()
+        items = await exchange.off_loop(
+            lambda: [make_item(index, Output()) for index in range(len(self._explanations))],
+            delivery.work.tokens,
+        )
+        return await delivery.deliver(items)
+
+    async def deliver_with(self, faithfulness: Faithfulness, units: Sequence[Sequence[Units]]) -> Response:
+        """Answer with items that say how faithful they are, for which their units run again in order."""
+        exchange = self._exchange
+        delivery = self._prepare()
+        await self._run()
+
+        def explain() -> tuple[list[Item], list[Reading], list[list[Encoding]]]:
+            items, readings, runs = [], [], []
+            for index, several in enumerate(units):
+                outputs = self._groups.take(index)
+                items.append(self._explanations[index].item(outputs))
+                encodings = [one.encoding for one in several]
+                readings.append(faithfulness.target.read(outputs[: len(several)], encodings))
+                runs.append(faithfulness.runs(several, self._plan.effects(several, items[-1].arrays)))
+            return items, readings, runs
+
+        items, readings, runs = await exchange.off_loop(explain, delivery.work.tokens)
+        every = [encoding for some in runs for encoding in some]
+        tokens = delivery.work.tokens + sum(map(len, every))
+        delivery.work = replace(delivery.work, tokens=tokens)
+        exchange.context.record.tokens = tokens
+        result = await exchange.run(every, faithfulness.wants(every))
+
+        def extend() -> list[Item]:
+            outputs = iter(result.outputs)
+            columns = (
+                faithfulness.columns(reading, [next(outputs) for _ in some], len(several))
+                for reading, some, several in zip(readings, runs, units, strict=True)
+            )
+            both = zip(items, columns, strict=True)
+            return [replace(item, columns={**item.columns, "faithfulness": one}) for item, one in both]
+
+        return await delivery.deliver(await exchange.off_loop(extend, delivery.work.tokens))
+
+    def _prepare(self) -> Delivery:
+        """Reserve memory for the answer; raises the 413 and the 429."""
+        exchange, explanations = self._exchange, self._explanations
+        style = exchange.style(method=self._plan.method)
+        expected = [one.expected for one in explanations]
+        size, waiting = bound(style, expected), waiting_bytes(style, expected)
+        exchange.reserve_answer(style, size, _way_out(exchange), waiting=waiting)
+        truncated = sum(bool(one.columns["truncated"]) for one in explanations)
+        work = Work(len(explanations), truncated, sum(map(len, self._encodings)))
+        exchange.context.record.tokens = work.tokens
+        return exchange.delivery(style, work, size + waiting)
+
+    async def _run(self) -> None:
+        result = await self._exchange.run(self._encodings, self._wants)
+        for number, output in enumerate(result.outputs):
+            self._groups.add(number, output)
+
+
+class _Groups:
+    """The outputs of sequences that belong together, numbered from the first sequence of the first group."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = sizes
+        self._starts = list(accumulate(sizes, initial=0))
+        self._group = [group for group, size in enumerate(sizes) for _ in range(size)]
+        self._outputs: list[dict[int, Output]] = [{} for _ in sizes]
+
+    def add(self, number: int, output: Output) -> int | None:
+        """Take the output of a sequence; returns its group if all outputs of it are there."""
+        group = self._group[number]
+        self._outputs[group][number] = output
+        return group if len(self._outputs[group]) == self._sizes[group] else None
+
+    def take(self, group: int) -> list[Output]:
+        """Hand out the outputs of a group, in order, and keep them no longer."""
+        found, self._outputs[group] = self._outputs[group], {}
+        return [found[number] for number in range(self._starts[group], self._starts[group + 1])]
+
+    async def complete(self, stream: AsyncGenerator[Arrivals, None]) -> AsyncGenerator[Arrivals, None]:
+        """Yield an arrival for each group once all of its outputs have arrived."""
+        async with aclosing(stream):
+            async for arrivals in stream:
+                ready = [self.add(number, output) for number, output in arrivals.outputs]
+                outputs = [(group, Output()) for group in ready if group is not None]
+                if outputs:
+                    yield Arrivals(outputs, arrivals.queue_s)
+
+
+def _way_out(exchange: Exchange) -> str:
+    ways = ["send fewer or shorter inputs", 'choose a larger `unit`: "word" or "sentence"']
+    return any_of([*ways, "accept application/x-npz"] if exchange.parsed.format == "json" else ways)

@@ -1,0 +1,1 @@
+"""Explanations of scores: what is explained, by which method, in which units."""

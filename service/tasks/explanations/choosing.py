@@ -1,0 +1,206 @@
+"""Chooses what is explained and by which method, by the model and the options."""
+
+from collections.abc import Mapping
+
+from model.contract import HeadInfo
+from service.echo import cut
+from service.engine.engine import Engine
+from service.tasks.embed import EmbedOptions, plan_encode
+from service.tasks.errors import OptionError
+from service.tasks.explanations.faithfulness import Faithfulness
+from service.tasks.explanations.head_effects import HeadEffects
+from service.tasks.explanations.occlusion import Occlusion
+from service.tasks.explanations.parts import InteractionParts, SumParts, why_no_parts
+from service.tasks.explanations.plan import OF_VECTORS, ExplainOptions, ExplainPlan
+from service.tasks.explanations.targets import (
+    InteractionTarget,
+    LabelTarget,
+    SimilarityTarget,
+    Target,
+    TargetKind,
+    TargetOption,
+)
+from service.tasks.heads import check_head, choose_from
+from service.tasks.label import HEADS
+from service.tasks.prompts import choose_task
+
+# Labels that an error names.
+_LISTED = 20
+
+
+def choose_target(options: ExplainOptions, engine: Engine, engines: Mapping[str, Engine]) -> Target:
+    """Check which score is explained against the model; raises OptionError.
+
+    The error says which of the served `engines` has such a score.
+    """
+    info = engine.info
+    option = options.target or TargetOption(_own_kind(info.head))
+    task = choose_task(info, options.task)
+    if option.kind != "similarity":
+        options.check_unused(f'the target "{option.kind}", which is no similarity', *OF_VECTORS, "task")
+        target = _label_target(option, engine, engines)
+        if option.kind == "score":
+            _check_pairs(options, option.kind)
+        return target
+    _check_pairs(options, option.kind)
+    if info.head is not None and info.head.kind == "late_interaction":
+        options.check_unused("a model of late interaction", *OF_VECTORS)
+        return InteractionTarget(info.head.size or 0, task)
+    chosen = EmbedOptions(pooling=options.pooling, dimensions=options.dimensions)
+    return SimilarityTarget(plan_encode(chosen, info, task), options.function or info.similarity)
+
+
+def _own_kind(head: HeadInfo | None) -> TargetKind:
+    match head:
+        case HeadInfo(kind="classification", labels=labels):
+            return "score" if len(labels) == 1 else "label"
+        case HeadInfo(kind="token_classification"):
+            return "label"
+        case _:
+            return "similarity"
+
+
+def _label_target(option: TargetOption, engine: Engine, engines: Mapping[str, Engine]) -> LabelTarget:
+    """Check the label that is explained; raises OptionError."""
+    info = engine.info
+    if option.kind == "score":
+        head = info.head
+        if head is None or head.kind != "classification" or len(head.labels) != 1:
+            rankers = [name for name, one in engines.items() if _own_kind(one.info.head) == "score"]
+            others = f": {choose_from(rankers)}" if rankers else ""
+            raise OptionError(
+                lambda name: (
+                    f'{name("target")} is "score", which cross-encoders have and the model "{engine.name}" '
+                    f"does not{others}."
+                ),
+                option="target",
+                kind="unsupported",
+            )
+    head = check_head(engine, engines, *HEADS, needs=f'the target "{option.kind}"')
+    by_token = head.kind == "token_classification"
+    if by_token and option.token is None:
+        raise OptionError(
+            lambda name: (
+                f'The model "{engine.name}" labels tokens: set {name("target")} to {{"token": i}}, the '
+                "position of one of them."
+            ),
+            option="target",
+        )
+    if option.token is not None and not by_token:
+        raise OptionError(
+            lambda name: (
+                f'{name("target.token")} is {option.token}, and the model "{engine.name}" labels whole '
+                "texts: leave it out."
+            ),
+            option="target.token",
+        )
+    if option.label is not None and option.label not in head.labels:
+        raise _no_label(option.label, head, engine.name)
+    return LabelTarget(head, info.default_task, option)
+
+
+def _no_label(label: str, head: HeadInfo, model: str) -> OptionError:
+    more = "" if len(head.labels) <= _LISTED else f" and {len(head.labels) - _LISTED} more"
+    known = ", ".join(map(cut, head.labels[:_LISTED]))
+    return OptionError(
+        lambda name: (
+            f'{name("target.label")} is "{cut(label)}", which is no label of the model "{model}": choose '
+            f"from {known}{more}."
+        ),
+        option="target.label",
+        actual=label,
+    )
+
+
+def _check_pairs(options: ExplainOptions, kind: TargetKind) -> None:
+    if any(isinstance(text, str) for text in options.inputs):
+        raise OptionError(
+            lambda name: (
+                f'{name("inputs")} must be pairs, whose {kind} is explained, such as [["How old are you?", '
+                '"What is your age?"]]: a list of two strings is two texts.'
+            ),
+            option="inputs",
+        )
+
+
+def plan_explanation(options: ExplainOptions, engine: Engine, target: Target) -> ExplainPlan:
+    """Choose the method: parts where they are exact, occlusion elsewhere; raises OptionError."""
+    info = engine.info
+    if options.method == "heads":
+        options.check_unused('the method "heads", which leaves no unit out', "unit", "replacement")
+        if options.faithfulness:
+            raise OptionError(
+                lambda name: (
+                    f'{name("faithfulness")} is that of units, and {name("method")} is "heads": leave one of '
+                    "them out."
+                ),
+                option="faithfulness",
+            )
+        return _plan_heads(engine, target)
+    why: OptionError | None = None
+    if isinstance(target, SimilarityTarget):
+        modes = EmbedOptions(pooling=options.pooling).modes(info)
+        why = why_no_parts(options, info, modes, target.function)
+    elif isinstance(target, LabelTarget):
+        why = OptionError(
+            lambda name: (
+                f'{name("method")} is "parts", and no logit is a sum over tokens: set it to "occlusion".'
+            ),
+            option="method",
+            kind="unsupported",
+        )
+    if options.method == "parts" and why is not None:
+        raise why
+    if options.method == "occlusion" or why is not None:
+        return Occlusion(target, _mask_token(options, engine, target))
+    if not options.faithfulness:
+        options.check_unused('the method "parts", which leaves nothing out', "replacement")
+    if isinstance(target, InteractionTarget):
+        return InteractionParts(target)
+    if isinstance(target, SimilarityTarget):
+        return SumParts(target, info.dense)
+    raise TypeError("a logit has no parts")
+
+
+def plan_faithfulness(options: ExplainOptions, engine: Engine, target: Target) -> Faithfulness | None:
+    """Return what shows how faithful the explanation of units is, if it is asked for; raises OptionError."""
+    return Faithfulness(target, _mask_token(options, engine, target)) if options.faithfulness else None
+
+
+def _plan_heads(engine: Engine, target: Target) -> HeadEffects:
+    info = engine.info
+    if "heads" not in info.interventions:
+        raise OptionError(
+            lambda name: (
+                f'{name("method")} is "heads", and the model "{engine.name}" runs as a graph whose heads '
+                'cannot be left out: serve its weights with PyTorch (HEADLIGHT_BACKEND="torch").'
+            ),
+            option="method",
+            kind="unsupported",
+        )
+    return HeadEffects(target, info.layers, info.heads)
+
+
+def _mask_token(options: ExplainOptions, engine: Engine, target: Target) -> int | None:
+    """Return what replaces a token that is left out, None if it is removed; raises OptionError."""
+    mask, asked = engine.info.mask_token, options.replacement
+    if asked == "mask" and mask is None:
+        raise OptionError(
+            lambda name: (
+                f'{name("replacement")} is "mask", and the tokenizer of the model "{engine.name}" has no '
+                'token for that: set it to "remove".'
+            ),
+            option="replacement",
+            kind="unsupported",
+        )
+    removes = asked == "remove" or mask is None
+    if removes and isinstance(target, LabelTarget) and target.option.token is not None:
+        raise OptionError(
+            lambda name: (
+                "Tokens cannot be removed from a text where one of them is explained: set "
+                f'{name("replacement")} to "mask", on a model whose tokenizer has a token for that.'
+            ),
+            option="replacement",
+            kind="unsupported",
+        )
+    return None if removes else mask

@@ -1,0 +1,255 @@
+"""Interventions: what a request changes in the run of each of its texts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.contract import Encoding, ModelInfo, Want
+from model.encoder.interventions import (
+    BlockedEdges,
+    HeadScale,
+    InterventionKind,
+    Interventions,
+    StateChange,
+)
+from service.tasks.embed import Chosen
+from service.tasks.errors import Names, OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledHeads:
+    """Heads whose outputs are scaled, or replaced by their mean."""
+
+    layer: int
+    heads: Chosen
+    scale: float = 0.0
+    mean: bool = False
+    kind: InterventionKind = field(default="heads", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenKeys:
+    """Keys that are hidden from queries."""
+
+    layers: Chosen
+    heads: Chosen
+    queries: Chosen
+    keys: Chosen
+    kind: InterventionKind = field(default="edges", init=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChangedStates:
+    """Hidden states that are replaced, or moved."""
+
+    layer: int
+    tokens: Chosen
+    vector: NDArray[np.float32]
+    add: bool = False
+    kind: InterventionKind = field(default="states", init=False)
+
+
+Change = ScaledHeads | HiddenKeys | ChangedStates
+
+# The bytes of a position in a tuple, whose number is small or shared.
+_POSITION_BYTES = 8
+
+
+class Changes:
+    """The interventions of a request, for a model.
+
+    Raises OptionError for a layer, head or kind that the model does not have, and for a vector of another
+    size. Their names are those of the fields: `interventions.0.heads.1`.
+    """
+
+    def __init__(self, changes: Sequence[Change], info: ModelInfo) -> None:
+        self._changes = changes
+        self._info = info
+        self._by_length: dict[int, Interventions] = {}
+        self._taken: list[Interventions] = []
+        for number, change in enumerate(changes):
+            self._check(f"interventions.{number}", change)
+
+    def take(self, encodings: Sequence[Encoding], place: Callable[[int], str]) -> None:
+        """Take the next sequences that will run; raises OptionError for a position that one of them lacks.
+
+        `place` is the option with a sequence's text. Sequences of one length have the same interventions.
+        """
+        for index, encoding in enumerate(encodings):
+            length = len(encoding)
+            if length not in self._by_length:
+                self._by_length[length] = self._resolve(length, place(index))
+            self._taken.append(self._by_length[length])
+
+    def add_to(self, wants: Sequence[Want]) -> list[Want]:
+        """Have the sequences run with them, in the order in which they were taken.
+
+        Raises OptionError for a change on which nothing depends that is wanted.
+        """
+        self._check_effect(wants)
+        both = zip(wants, self._taken, strict=True)
+        return [replace(want, interventions=interventions) for want, interventions in both]
+
+    def check_whole(self, windows: Sequence[object | None], place: Callable[[int], str]) -> None:
+        """Raise OptionError if one of the texts is read in windows, in which their positions mean nothing."""
+        first = next((index for index, one in enumerate(windows) if one is not None), None)
+        if first is not None:
+            raise OptionError(
+                lambda name: (
+                    f"{name(place(first))} is longer than the model reads at once, and {name('interventions')} "
+                    f"are not defined for a text that is read in windows: shorten it, or leave them out."
+                ),
+                option="interventions",
+            )
+
+    def held_bytes(self, encodings: Sequence[Encoding]) -> int:
+        """Bound the bytes that they take for these sequences."""
+        lengths = {len(encoding) for encoding in encodings}
+        sizes = [_positions(change) for change in self._changes]
+        return _POSITION_BYTES * sum(
+            sum(length if size is None else size for size in one) for length in lengths for one in sizes
+        )
+
+    def _check_effect(self, wants: Sequence[Want]) -> None:
+        last = self._info.layers
+        state = max((max(want.states(last), default=0) for want in wants), default=0)
+        layer = max((max(_observed(want), default=-1) for want in wants), default=-1)
+        for number, change in enumerate(self._changes):
+            self._check_run(f"interventions.{number}", change, state, layer)
+
+    def _check(self, place: str, change: Change) -> None:
+        info = self._info
+        if change.kind not in info.interventions:
+            raise OptionError(
+                lambda name: (
+                    f'{name(place)} is of the kind "{change.kind}", which this model, run as a graph, does '
+                    'not have: serve its weights with PyTorch (HEADLIGHT_BACKEND="torch").'
+                ),
+                option=place,
+                kind="unsupported",
+            )
+        match change:
+            case ScaledHeads():
+                _index(change.layer, info.layers, f"{place}.layer", "layers")
+                _indices(change.heads, info.heads, f"{place}.heads", "heads")
+            case HiddenKeys():
+                _indices(change.layers, info.layers, f"{place}.layers", "layers")
+                _indices(change.heads, info.heads, f"{place}.heads", "heads")
+            case ChangedStates():
+                _index(change.layer, info.layers + 1, f"{place}.layer", "hidden states")
+                if change.vector.size != info.hidden_size:
+                    raise OptionError(
+                        lambda name: (
+                            f"{name(f'{place}.vector')} has {change.vector.size} components and the hidden "
+                            f"states of this model have {info.hidden_size}: send as many."
+                        ),
+                        option=f"{place}.vector",
+                        limit=info.hidden_size,
+                        actual=change.vector.size,
+                    )
+
+    def _resolve(self, length: int, place: str) -> Interventions:
+        heads, edges, states = list[HeadScale](), list[BlockedEdges](), list[StateChange]()
+        layers, count = self._info.layers, self._info.heads
+        for number, change in enumerate(self._changes):
+            one = f"interventions.{number}"
+
+            def positions(option: str, chosen: Chosen, one: str = one) -> tuple[int, ...]:
+                return _indices(chosen, length, f"{one}.{option}", "tokens", place)
+
+            match change:
+                case ScaledHeads():
+                    chosen = _indices(change.heads, count)
+                    heads.append(HeadScale(change.layer % layers, chosen, change.scale, change.mean))
+                case HiddenKeys():
+                    edges.append(
+                        BlockedEdges(
+                            _indices(change.layers, layers),
+                            _indices(change.heads, count),
+                            positions("queries", change.queries),
+                            positions("keys", change.keys),
+                        )
+                    )
+                case ChangedStates():
+                    layer = change.layer % (layers + 1)
+                    tokens = positions("tokens", change.tokens)
+                    states.append(StateChange(layer, tokens, change.vector, change.add))
+        return Interventions(tuple(heads), tuple(edges), tuple(states))
+
+    def _check_run(self, place: str, change: Change, state: int, layer: int) -> None:
+        """Check one change, given the last hidden state and the last layer whose attention is returned."""
+        layers = self._info.layers
+        match change:
+            case ScaledHeads():
+                changed = [("layer", change.layer % layers, change.layer % layers < max(state, layer))]
+            case HiddenKeys():
+                chosen = _indices(change.layers, layers)
+                every = change.layers == "all"
+                named = chosen[:1] if every else chosen
+                changed = [("layers", one, one < state or one <= layer) for one in named]
+            case ChangedStates():
+                one = change.layer % (layers + 1)
+                changed = [("layer", one, one <= max(state, layer))]
+        for option, number, has_effect in changed:
+            if not has_effect:
+                raise OptionError(
+                    lambda name, option=option, number=number: (  # type: ignore[misc]
+                        f"{name(f'{place}.{option}')} has {number}, which nothing that this request returns "
+                        "depends on: leave it out, or ask for a later layer."
+                    ),
+                    option=f"{place}.{option}",
+                )
+
+
+def _observed(want: Want) -> tuple[int, ...]:
+    """Return the layers whose attention is returned."""
+    maps = () if want.attention is None else want.attention.layers
+    return (*maps, *(() if want.summary is None else want.summary.layers))
+
+
+def _positions(change: Change) -> list[int | None]:
+    """Return how many indices a change lists; None for as many as there are tokens."""
+    lists: list[Chosen]
+    match change:
+        case ScaledHeads():
+            lists = []
+        case HiddenKeys():
+            lists = [change.queries, change.keys]
+        case ChangedStates():
+            lists = [change.tokens]
+    return [None if chosen == "all" else len(chosen) for chosen in lists]
+
+
+def _index(index: int, count: int, option: str, what: str) -> None:
+    if not -count <= index < count:
+        raise _outside(option, option, index, count, lambda _: f"there are {count} {what}")
+
+
+def _indices(
+    chosen: Chosen, count: int, option: str = "", what: str = "", place: str | None = None
+) -> tuple[int, ...]:
+    """Resolve indices, each once; raises OptionError for one outside, of the text in the option `place`."""
+    if chosen == "all":
+        return tuple(range(count))
+    if min(chosen) < -count or max(chosen) >= count:
+        position, index = next(one for one in enumerate(chosen) if not -count <= one[1] < count)
+
+        def available(name: Names) -> str:
+            return f"there are {count} {what}" if place is None else f"{name(place)} has {count} {what}"
+
+        item = f"{option}.{position}"
+        raise _outside(item, place or item, index, count, available)
+    return tuple(dict.fromkeys(index % count for index in chosen))
+
+
+def _outside(
+    place: str, option: str, index: int, count: int, available: Callable[[Names], str]
+) -> OptionError:
+    return OptionError(
+        lambda name: f"{name(place)} is {index} and {available(name)}: choose from {-count} to {count - 1}.",
+        option=option,
+        actual=index,
+        allowed=[-count, count - 1],
+    )
