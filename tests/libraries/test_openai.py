@@ -139,7 +139,7 @@ with ThreadPoolExecutor(8) as pool:
 
 
 def test_a_refusal_is_a_rate_limit_error_and_its_delay_is_kept() -> None:
-    """The library waits as many milliseconds as it was told before it asks again; then the error has its code."""
+    """The library waits as many milliseconds as it was told to; then the error has its code."""
     texts = [LONG] * 16
     with serve(max_queue_tokens=16 * 256) as busy:
         calls = answers(NAME, REFUSED, url=busy.url, texts=texts, model="all-MiniLM-L6-v2")
