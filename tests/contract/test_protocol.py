@@ -38,8 +38,8 @@ def read_all(connection: socket.socket) -> bytes:
 def test_a_head_that_does_not_come_to_an_end_is_a_408(strict: Service) -> None:
     """A head has as much time as a request; a connection that says nothing at all is closed after it."""
     with strict.connect() as late, strict.connect() as silent:
-        late.sendall(b"POST /encode HTTP/1.1\r\nHos")
         start = time.monotonic()
+        late.sendall(b"POST /encode HTTP/1.1\r\nHos")
         assert_problem(read_answer(late), 408, "request-timeout")
         assert 1 < time.monotonic() - start < 5
         assert silent.recv(1) == b""

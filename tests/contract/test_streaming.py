@@ -99,10 +99,10 @@ def test_the_time_of_a_request_is_over_in_the_middle_of_its_lines(faulty: Servic
     rejected = 'headlight_rejected_total{reason="deadline-exceeded"}'
     before = faulty.metrics()[rejected]
     inputs = ["good"] * 3 + [f"{DRAG} {LONG}"] * 16
-    *items, problem = lines(faulty, inputs, X_Request_Timeout_Ms=str(int(1500 * DRAG_S)))
+    *items, problem = lines(faulty, inputs, X_Request_Timeout_Ms=str(int(1900 * DRAG_S)))
     assert 3 <= len(items) < len(inputs)
     assert problem["type"] == "urn:headlight:deadline-exceeded"
-    assert problem["limit"] == 1.5 * DRAG_S
+    assert problem["limit"] == 1.9 * DRAG_S
     assert faulty.metrics()[rejected] == before + 1
     until_idle(faulty)
 
@@ -162,13 +162,13 @@ def test_a_reader_that_goes_ends_the_work(quiet: Service, accept: str) -> None:
 
 
 def test_texts_that_wait_behind_a_reader_that_goes_are_not_run(faulty: Service) -> None:
-    """The rest of a stream of lines is dropped with its reader."""
+    """The rest of a stream of lines is dropped with its reader: fifty batches of four texts."""
     batches = f"headlight_batches_total{{{MODEL}}}"
     with ask(faulty, {"inputs": [LONG] * 200}, "/encode", NDJSON) as connection:
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
         started = faulty.metrics()[batches]
     until_idle(faulty)
-    assert faulty.metrics()[batches] - started < 100
+    assert faulty.metrics()[batches] - started < 25
 
 
 def test_the_drain_waits_for_answers_on_their_way() -> None:

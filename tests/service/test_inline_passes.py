@@ -21,7 +21,7 @@ from service.telemetry.metrics import Metrics
 from tests.support.doubles import POISON, Watched, engine
 from tests.support.engines import SENTENCE, encode, hold, perform, running, samples, words
 from tests.support.kernel import needs_kernels
-from tests.support.serving import serve
+from tests.support.serving import START_S, serve
 
 AMONG_FEW = Permit(only_connection=True, few_connections=True)
 FAST = 20_000.0  # tokens per second: 60 in the time that others may wait
@@ -70,9 +70,9 @@ def ask(
     made: Engine, *texts: str, want: Want = SENTENCE, permit: Permit = AMONG_FEW, rate: float = FAST
 ) -> Result:
     """Submit one request to an engine that measured this rate, once the device is idle."""
-    made._throughput.tokens_per_s = rate
     while made._scheduler.demand:
         time.sleep(0.001)
+    made._throughput.tokens_per_s = rate
     encodings = encode(*texts)
     result: Result = perform(lambda: made.submit(encodings, [want] * len(encodings), permit))
     return result
@@ -239,7 +239,7 @@ def test_requests_of_one_connection_stop_waiting_in_the_queue() -> None:
     waited = 'headlight_stage_duration_seconds_sum{model="all-MiniLM-L6-v2",stage="queue"}'
     with serve(processes=1, dtype="float32") as service:
         service.encode(["word"])
-        until = time.monotonic() + 20
+        until = time.monotonic() + START_S
         gained = 1.0
         while gained and time.monotonic() < until:
             before = service.metrics()[waited]

@@ -23,6 +23,7 @@ def test_what_waits_is_run_beside_the_first_batch(lanes: int, begun: int) -> Non
         async def work() -> None:
             holder = await hold(made, backend)
             second = submit(made, [words(WORTH_A_LANE)])
+            await until(lambda: len(backend.batches) == begun)
             await asyncio.sleep(0.1)
             assert len(backend.batches) == begun
             backend.gate.set()

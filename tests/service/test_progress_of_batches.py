@@ -35,10 +35,10 @@ class Slow(Watched):
 
 
 def test_a_slow_pass_is_not_taken_for_a_hung_one() -> None:
-    """It takes ten times as long as a pass may stand still, and its request is answered."""
+    """It takes three times as long as a pass may stand still, and its request is answered."""
     backend = Slow()
-    with running(engine(backend, stall_s=0.1), afresh=True) as made:
-        backend.steps_to_take = 50
+    with running(engine(backend, stall_s=0.4), afresh=True) as made:
+        backend.steps_to_take = 60
 
         async def work() -> None:
             request = submit(made, encode("slow"))

@@ -28,8 +28,8 @@ def test_a_reader_never_sees_parts_of_two_editions() -> None:
             number += 1
             published.publish(bytes([number % 256]) * (SIZE - number % 7))
     try:
-        until, editions = time.monotonic() + 1, set()
-        while time.monotonic() < until:
+        begun, editions = time.monotonic(), set[int]()
+        while (took := time.monotonic() - begun) < 1 or (len(editions) <= 3 and took < 20):
             edition, content = published.read()
             editions.add(edition)
             if edition:

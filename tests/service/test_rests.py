@@ -37,6 +37,11 @@ async def pause(turns: Turns, client: str, *, queued: bool = False) -> float:
     return await request(turns, client, queued=queued) - ended
 
 
+async def shortest_pause(turns: Turns, client: str, *, queued: bool = False) -> float:
+    """The shortest of some, since others run here; a client that rests does so after each request."""
+    return min([await pause(turns, client, queued=queued) for _ in range(8)])
+
+
 def present(*clients: str) -> Turns:
     """Turns of a loop on which these clients have just sent something."""
     presence = Presence()
@@ -64,7 +69,7 @@ def test_a_client_that_is_alone_never_rests() -> None:
         presence.note("other")
         await asyncio.sleep(1.5 * PRESENT_S)
         presence.note("flood")
-        assert await pause(turns, "flood") < REQUEST_S
+        assert await shortest_pause(turns, "flood") < REQUEST_S
 
     perform(work)
 
@@ -74,7 +79,7 @@ def test_work_for_a_model_needs_no_rest() -> None:
 
     async def work() -> None:
         turns = present("heavy", "other")
-        assert await pause(turns, "heavy", queued=True) < REQUEST_S
+        assert await shortest_pause(turns, "heavy", queued=True) < REQUEST_S
 
     perform(work)
 
@@ -107,17 +112,15 @@ def test_a_longer_rest_of_one_client_delays_no_other() -> None:
     """Each of those that rest has its own time, also if that is moved while it waits."""
 
     async def work() -> None:
-        turns, done = present("a", "b"), dict[str, float]()
+        turns, done = present("a", "b"), list[str]()
         turns.rest("a", 0.005)
         turns.rest("b", 0.010)
         for client in ("a", "b"):
-            turns.read(client, partial(done.__setitem__, client, 0.0))
+            turns.read(client, partial(done.append, client))
         turns.rest("a", 1.0)
-        while "b" not in done:
+        while turns.waiting:
             await asyncio.sleep(0.001)
-        assert "a" not in done
-        await asyncio.sleep(0.3)
-        assert not turns.waiting
+        assert done == ["b", "a"]
 
     perform(work)
 

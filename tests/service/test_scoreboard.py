@@ -77,8 +77,12 @@ def test_memory_is_limited_over_all_processes() -> None:
     second.take(Permit(memory_client="b"), 4 * SMALL_BYTES)
 
 
-def test_a_process_uses_the_cores_of_siblings_only_while_they_are_idle() -> None:
+def test_a_process_uses_the_cores_of_siblings_only_while_they_are_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its own lane always; all lanes, and all cores for one batch, when no other process runs any."""
+    now = time.monotonic_ns()
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now)
     scoreboard = Scoreboard(2, [MODEL])
     here, there = (LaneScheduler(2, scoreboard.counters(slot)) for slot in range(2))
     assert [here.siblings_idle, here.allows(0), here.allows(1)] == [True, True, True]
@@ -87,7 +91,7 @@ def test_a_process_uses_the_cores_of_siblings_only_while_they_are_idle() -> None
         assert here.allows(0)
         assert not here.allows(1)
     assert [here.siblings_idle] == [False], "it is likely to go on at once"
-    time.sleep(0.02)
+    now += 20_000_000
     assert [here.siblings_idle] == [True]
     with there.turn("model", express=True):
         assert here.siblings_idle, "express batches are short, and run beside others anyway"

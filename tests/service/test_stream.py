@@ -1,16 +1,27 @@
 """Outputs one by one: as they come, each once, under the same rules as a whole request."""
 
 import asyncio
+import time
 from contextlib import aclosing
 
 import pytest
 
+from model.contract import Batch, Output
 from model.errors import InferenceError
+from model.progress import Progress
 from service.engine.admission import OverloadedError
 from tests.service.test_engine import assert_equal_outputs
 from tests.support.doubles import POISON, Watched, engine
 from tests.support.engines import SENTENCE, encode, hold, perform, running, samples, submit, until, words
 from tests.support.product import minilm
+
+
+class Paced(Watched):
+    """Takes so long for a batch that whoever follows the event loop sees one after the other."""
+
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
+        time.sleep(0.02)
+        return super().run(batch, lanes=lanes, progress=progress)
 
 
 def test_every_output_comes_once_with_its_index() -> None:
@@ -78,7 +89,7 @@ def test_outputs_before_a_failure_are_given_and_what_follows_is_dropped() -> Non
 
 def test_a_stream_that_is_closed_costs_nothing_more() -> None:
     """Whether its consumer stops or is cancelled while it waits."""
-    backend = Watched()
+    backend = Paced()
     with running(engine(backend, max_batch_tokens=16)) as made:
 
         async def work() -> None:

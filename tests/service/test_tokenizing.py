@@ -156,7 +156,9 @@ def test_the_wait_is_known_from_the_bytes_that_are_left() -> None:
 
 def test_the_request_of_a_step_that_hangs_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told once, and should the step end after all, the thread goes on with the others."""
-    monkeypatch.setattr("service.engine.tokenizing._STALL_S", 0.1)
+    later, real = 0.0, time.perf_counter
+    monkeypatch.setattr("service.engine.tokenizing._STALL_S", 20.0)
+    monkeypatch.setattr(time, "perf_counter", lambda: real() + later)
     freed = threading.Event()
 
     def hang() -> Generator[None, None, None]:
@@ -164,6 +166,7 @@ def test_the_request_of_a_step_that_hangs_fails(monkeypatch: pytest.MonkeyPatch)
         yield
 
     async def run() -> None:
+        nonlocal later
         tokenizing, order = Tokenizing("test"), list[str]()
         try:
             hung = asyncio.create_task(tokenizing.run(hang()))
@@ -172,9 +175,9 @@ def test_the_request_of_a_step_that_hangs_fails(monkeypatch: pytest.MonkeyPatch)
             await asyncio.sleep(0.02)
             assert not tokenizing.supervise()
             assert not tokenizing.supervise(stopped_s=5.0), "the whole process was stopped"
-            await asyncio.sleep(0.15)
+            later = 22.0
             assert not tokenizing.supervise()
-            monkeypatch.setattr(time, "perf_counter", lambda real=time.perf_counter: real() + 5.2)
+            later = 50.0
             assert [tokenizing.supervise(), tokenizing.supervise()] == [True, False]
             with pytest.raises(InferenceError, match="tokenized in time"):
                 await hung
