@@ -15,7 +15,7 @@ from service.telemetry import text_warnings
 from service.telemetry.metrics import Metrics
 from service.telemetry.text_warnings import TextWarnings, Vocabulary
 from tests.references.checkpoints import write_bert
-from tests.support.serving import LONG, Service, serve
+from tests.support.serving import LONG, START_S, Service, serve
 
 UNKNOWN = 100
 
@@ -152,7 +152,7 @@ def test_a_service_warns_of_both(tmp_path: Path) -> None:
 
 def wait_for(service: Service, words: str) -> str:
     """The line of the log that has these words."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + START_S
     while time.monotonic() < until:
         for line in service.log.splitlines():
             if words in line:

@@ -21,7 +21,7 @@ from service.tasks.label import (
 )
 from service.tasks.results import Expected, columns
 from service.tasks.view import View
-from tests.service.test_answer_size import MODEL, NAMES, WORST, size
+from tests.service.replies.test_answer_size import MODEL, NAMES, WORST, size
 
 TOKENS = 200
 LABELS = tuple(f"{i}" + "\x01" * 40 for i in range(100, 400))

@@ -10,7 +10,7 @@ from model.contract import Batch, Output
 from model.errors import InferenceError
 from model.progress import Progress
 from service.engine.admission import OverloadedError
-from tests.service.test_engine import assert_equal_outputs
+from tests.service.engine.test_engine import assert_equal_outputs
 from tests.support.doubles import POISON, Watched, engine
 from tests.support.engines import SENTENCE, encode, hold, perform, running, samples, submit, until, words
 from tests.support.product import minilm

@@ -1,0 +1,1 @@
+"""The parts of service/, each by itself."""
