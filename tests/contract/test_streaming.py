@@ -98,7 +98,7 @@ def test_the_time_of_a_request_is_over_in_the_middle_of_its_lines(faulty: Servic
     """The deadline holds after the start too, and is a line then; it is counted as a rejection."""
     rejected = 'headlight_rejected_total{reason="deadline-exceeded"}'
     before = faulty.metrics()[rejected]
-    inputs = ["good"] * 3 + [f"{DRAG} {LONG}"] * 16
+    inputs = ["good"] * 3 + [f"{DRAG} {'word ' * 100}"] * 20
     *items, problem = lines(faulty, inputs, X_Request_Timeout_Ms=str(int(1900 * DRAG_S)))
     assert 3 <= len(items) < len(inputs)
     assert problem["type"] == "urn:headlight:deadline-exceeded"
