@@ -14,7 +14,15 @@ import httpx
 import pytest
 
 from tests.contract.test_processes import HANGING, SLOWER, wait_until
-from tests.support.serving import Service, answered, assert_problem, read_answer, request_bytes, serve
+from tests.support.serving import (
+    START_S,
+    Service,
+    answered,
+    assert_problem,
+    read_answer,
+    request_bytes,
+    serve,
+)
 
 pytestmark = pytest.mark.thorough
 
@@ -35,7 +43,7 @@ def test_an_idle_service_ends_at_the_first_signal(signum: signal.Signals) -> Non
         start = time.monotonic()
         service.signal(signum)
         assert service.wait() == 0
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 20, "a drain may take 30 s"
         assert "Traceback" not in service.log
 
 
@@ -210,7 +218,7 @@ def test_a_signal_while_loading_ends_the_start() -> None:
         start = time.monotonic()
         service.signal()
         assert service.wait() == 0
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 20, "a drain may take 30 s"
 
 
 def test_work_of_clients_that_have_gone_is_not_done() -> None:
@@ -230,13 +238,13 @@ def test_work_of_clients_that_have_gone_is_not_done() -> None:
 @pytest.mark.parametrize("behind", [1, 3])
 def test_a_client_that_goes_with_requests_in_the_pipeline_leaves_nothing_behind(behind: int) -> None:
     """Those behind the one that is answered are forgotten, and nothing goes wrong when it is written."""
-    with serve() as service:
+    with serve(request_timeout_s=300) as service:
         body = b'{"inputs": [' + b", ".join([b'"' + LONG.encode() + b'"'] * 40) + b"]}"
         with service.connect() as connection:
             connection.sendall(request_bytes(body=body) + behind * request_bytes(body=b'{"inputs": "a"}'))
             service.wait_for_metric('headlight_batches_total{model="all-MiniLM-L6-v2"}', 1)
         service.encode("whoever comes next")
-        until = time.monotonic() + 20
+        until = time.monotonic() + START_S
         while in_flight(service) and time.monotonic() < until:
             time.sleep(0.05)
         assert in_flight(service) == 0
