@@ -1,1 +1,1 @@
-"""model/, in process."""
+"""Model folders, read and saved."""

@@ -18,7 +18,7 @@ from model.contract import SentenceWant, Want
 from model.errors import CheckpointError
 from model.heads.dense import Dense
 from model.pytorch.backend import TorchBackend
-from tests.model.test_layout import BEFORE, write, write_modules
+from tests.model.checkpoints.test_layout import BEFORE, write, write_modules
 from tests.references.checkpoints import write_bert
 from tests.references.comparing import distance
 from tests.support.product import run

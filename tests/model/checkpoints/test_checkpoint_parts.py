@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from model.checkpoints.checkpoint import load_checkpoint
-from tests.model.test_checkpoint import Tensors, edit, refusal, rewrite
+from tests.model.checkpoints.test_checkpoint import Tensors, edit, refusal, rewrite
 from tests.references.checkpoints import write_bert
 
 

@@ -13,7 +13,7 @@ from model.checkpoints.checkpoint import load_checkpoint
 from model.contract import SentenceWant, Want
 from model.errors import CheckpointError
 from model.pytorch.backend import TorchBackend
-from tests.model.test_layout import SINCE, write
+from tests.model.checkpoints.test_layout import SINCE, write
 from tests.references.checkpoints import write_bert
 from tests.references.comparing import distance
 from tests.support.product import run

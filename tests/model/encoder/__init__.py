@@ -1,1 +1,1 @@
-"""model/, in process."""
+"""The mathematics alone."""

@@ -6,7 +6,7 @@ import torch
 from model.encoder.config import EncoderConfig
 from model.encoder.feed_forward import FeedForward
 from model.encoder.parts import Activation
-from tests.model.test_linear import ACTIVATIONS
+from tests.model.encoder.test_linear import ACTIVATIONS
 from tests.references.comparing import distance
 from tests.references.encoder import activation
 

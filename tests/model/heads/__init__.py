@@ -1,1 +1,1 @@
-"""model/, in process."""
+"""What follows the encoder."""

@@ -1,1 +1,1 @@
-"""model/, in process."""
+"""What can be seen of attention."""

@@ -1,1 +1,1 @@
-"""model/, in process."""
+"""The backend that runs graphs."""

@@ -14,9 +14,9 @@ from model.contract import Batch, SentenceWant, Want
 from model.errors import CheckpointError
 from model.loading import load_model
 from model.onnx import names as graph
-from tests.model.test_foreign_graph import TEXTS, LastState, write_foreign
-from tests.model.test_layout import write
-from tests.model.test_modules import Module, write_modules
+from tests.model.checkpoints.test_layout import write
+from tests.model.checkpoints.test_modules import Module, write_modules
+from tests.model.onnx.test_foreign import TEXTS, LastState, write_foreign
 from tests.references.comparing import relative_distance
 from tests.support.product import run
 from tests.support.serving import Service, answered, assert_problem, post, serve

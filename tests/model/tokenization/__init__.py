@@ -1,1 +1,1 @@
-"""model/, in process."""
+"""Texts to tokens, and back."""

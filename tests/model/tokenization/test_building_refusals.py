@@ -12,7 +12,7 @@ import pytest
 from tokenizers import pre_tokenizers
 
 from model.errors import CheckpointError
-from tests.model.test_building import SPECIAL, write_lines
+from tests.model.tokenization.test_building import SPECIAL, write_lines
 from tests.support.folder_tokenizers import build_tokenizer
 from tests.support.hostile_folders import NO_FILES, NO_JSON
 

@@ -9,8 +9,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 from model.tokenization.cutting import SpaceCutter
 from model.tokenization.tokenizer import TextTokenizer, Truncation
-from tests.model.test_long_text import PIECES, WHOLE
-from tests.model.test_slow_patterns import LLAMA_3
+from tests.model.tokenization.test_long_text import PIECES, WHOLE
+from tests.model.tokenization.test_slow_patterns import LLAMA_3
 
 pytestmark = pytest.mark.thorough
 

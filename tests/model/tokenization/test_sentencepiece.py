@@ -14,7 +14,7 @@ import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from model.errors import CheckpointError
-from tests.model.test_building import TEXTS, build, check_fast
+from tests.model.tokenization.test_building import TEXTS, build, check_fast
 from tests.support.folder_tokenizers import build_tokenizer
 from tests.support.hostile_folders import NO_FILES, NO_JSON
 

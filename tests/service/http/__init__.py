@@ -1,1 +1,1 @@
-"""The parts of service/, each by itself."""
+"""service/http/, in process and over HTTP."""

@@ -1,1 +1,1 @@
-"""The parts of service/, each by itself."""
+"""service/tasks/, in process and over HTTP."""

@@ -1,1 +1,1 @@
-"""The parts of service/, each by itself."""
+"""service/workers/, in process and over HTTP."""
