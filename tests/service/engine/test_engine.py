@@ -120,8 +120,8 @@ def test_a_small_request_is_not_held_up_by_what_follows_it() -> None:
             await hold(made, backend)
             small = submit(made, [words(10)])
             flood = submit(made, [words(50)] * 20)
-            for name, task in (("small", small), ("flood", flood)):
-                task.add_done_callback(lambda _, name=name: ended.append(name))
+            small.add_done_callback(lambda _: ended.append("small"))
+            flood.add_done_callback(lambda _: ended.append("flood"))
             await asyncio.sleep(0.02)
             backend.gate.set()
             await asyncio.gather(small, flood)
