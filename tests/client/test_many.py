@@ -1,7 +1,6 @@
 """Calls of the Python client that take several requests: in order, some at a time, and how they end early."""
 
 import asyncio
-import itertools
 import json
 import logging
 import signal
@@ -182,18 +181,19 @@ def test_a_service_without_info_gets_what_is_usual() -> None:
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_so_many_requests_are_on_their_way_at_a_time(concurrency: int) -> None:
     """Never more than `concurrency`, and as many as there is work for."""
-    lock, now, most = threading.Lock(), itertools.count(), []
+    changed, most = threading.Condition(), []
     on_their_way = 0
 
     def answer(received: Received) -> Reply:
         nonlocal on_their_way
-        with lock:
+        with changed:
             on_their_way += 1
             most.append(on_their_way)
+            changed.notify_all()
+            changed.wait_for(lambda: max(most) >= concurrency, 20)  # however late the others come
         time.sleep(0.05)
-        with lock:
+        with changed:
             on_their_way -= 1
-        next(now)
         return echo(received)
 
     with stand_in(answer, gets=INFORMED) as server, Headlight(server.url, concurrency=concurrency) as client:

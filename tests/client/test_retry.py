@@ -188,7 +188,7 @@ def test_async_waits_let_others_run() -> None:
             asked = asyncio.ensure_future(client.encode("a"))
             ticks = 0
             while not asked.done():
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.01)
                 ticks += 1
             embedding = (await asked)[0].embedding
             assert embedding is not None

@@ -107,6 +107,7 @@ def test_a_head_has_no_more_than_256_headers(service: Service) -> None:
     assert "256 headers" in document["detail"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ["Content-Type", "Accept", "Accept-Encoding"])
 def test_no_header_holds_up_others(service: Service, name: str) -> None:
     """A quote that is never closed, and sixty thousand semicolons, are read in one go."""

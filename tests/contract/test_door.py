@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from tests.contract.test_processes import wait_until
 from tests.support.doubles import HANG
 from tests.support.refusals import filled
 from tests.support.serving import (
@@ -215,9 +216,9 @@ def test_a_drain_refuses_on_arrival_and_closes_the_connection() -> None:
     ) as service:
         with service.connect() as held, service.connect() as other:
             held.sendall(request_bytes(body=b'{"inputs": "%s"}' % HANG.encode()))
-            time.sleep(0.3)
+            service.wait_for_metric("headlight_requests_in_flight{}", 1)
             service.signal()
-            time.sleep(0.5)
+            wait_until(lambda: service.http.get("/readyz").status_code == 503, service)
             other.sendall(request_bytes(body=GOOD))
             answer = read_answer(other)
             assert_problem(answer, 503, "not-ready", phase="draining")

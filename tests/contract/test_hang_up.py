@@ -9,7 +9,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from tests.contract.test_processes import SLOW, is_running, wait_until, workers
+from tests.contract.test_processes import HANGING, SLOW, SLOWER, is_running, wait_until, workers
 from tests.support.serving import answered, assert_problem, serve
 
 pytestmark = [pytest.mark.usefixtures("hang_up_not_ignored"), pytest.mark.thorough]
@@ -20,11 +20,11 @@ both = pytest.mark.parametrize("processes", [1, 2])
 @both
 def test_what_was_accepted_is_answered(processes: int) -> None:
     """New requests are refused meanwhile, the exit code is 0, and the log says which signal came."""
-    with serve(processes=processes) as service, ThreadPoolExecutor(2) as pool:
+    with serve(**HANGING, processes=processes) as service, ThreadPoolExecutor(2) as pool:
         pending = [pool.submit(httpx.post, f"{service.url}/encode", json=SLOW, timeout=60) for _ in range(2)]
         service.wait_for_metric("headlight_requests_in_flight{}", 2)
         service.signal(signal.SIGHUP)
-        wait_until(lambda: "SIGHUP: draining" in service.log, service)
+        wait_until(lambda: httpx.get(f"{service.url}/readyz").status_code == 503, service)
         assert_problem(httpx.get(f"{service.url}/readyz"), 503, "not-ready", phase="draining")
         for answer in pending:
             assert len(answered(answer.result(60))["data"]) == 8
@@ -36,19 +36,22 @@ def test_what_was_accepted_is_answered(processes: int) -> None:
 @both
 def test_a_second_one_ends_at_once(processes: int) -> None:
     """Exit code 128 and its number, the requests cut off are counted, and no process is left."""
-    with serve(processes=processes, exit_code=None) as service, ThreadPoolExecutor(1) as pool:
+    with (
+        serve(**HANGING, processes=processes, exit_code=None) as service,
+        ThreadPoolExecutor(1) as pool,
+    ):
         left = workers(service)
-        body = {"inputs": SLOW["inputs"] * 16}
-        pending = pool.submit(httpx.post, f"{service.url}/encode", json=body, timeout=60)
+        pending = pool.submit(httpx.post, f"{service.url}/encode", json=SLOWER, timeout=60)
         service.wait_for_metric("headlight_requests_in_flight{}", 1)
         service.signal(signal.SIGHUP)
-        time.sleep(0.7)
+        wait_until(lambda: "SIGHUP: draining" in service.log, service)
+        time.sleep(0.7)  # two that come together count as one
         service.signal(signal.SIGHUP)
-        assert service.wait(5) == 128 + signal.SIGHUP
+        assert service.wait() == 128 + signal.SIGHUP
         assert "SIGHUP again: stopped at once, requests cut off: 1" in service.log
         with suppress(httpx.TransportError):
             pending.result(20)
-        wait_until(lambda: not any(map(is_running, left)), service, seconds=5)
+        wait_until(lambda: not any(map(is_running, left)), service)
 
 
 @both

@@ -43,7 +43,7 @@ def test_a_word_that_is_repeated_costs_as_much_as_once(quiet: Service) -> None:
     once = answered(post(quiet, body | {"keys": [1]}, "/attention"))
     before, start = resident(quiet), time.monotonic()
     (item,) = answered(post(quiet, body, "/attention"))["data"]
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     assert resident(quiet) - before < 100e6
     assert len(item["keys"]) == 4096
     assert item["top_weights"] == once["data"][0]["top_weights"]
@@ -56,7 +56,7 @@ def test_what_is_too_large_is_refused_before_it_is_laid_out(quiet: Service) -> N
     body = {"inputs": [PIECES] * 256, "level": "word", "queries": REPEATED, "keys": REPEATED}
     before, start = resident(quiet), time.monotonic()
     assert_problem(post(quiet, body, "/attention"), 413, "response-too-large")
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     assert resident(quiet) - before < 200e6
 
 

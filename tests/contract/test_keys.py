@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from service.protocols.endpoints import ENDPOINTS
-from tests.service.test_keys import FIRST, SECOND, THIRD
+from tests.service.clients.test_keys import FIRST, SECOND, THIRD
 from tests.support.serving import ROUTES, Json, Service, assert_problem, read_answer, run_command, serve
 
 pytestmark = pytest.mark.thorough

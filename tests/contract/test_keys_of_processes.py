@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.test_keys import BODY, bearer, digest_of
 from tests.contract.test_processes import two_workers, wait_for_workers, wait_until, workers
-from tests.service.test_keys import FIRST, SECOND, THIRD
+from tests.service.clients.test_keys import FIRST, SECOND, THIRD
 from tests.support.serving import Service
 
 pytestmark = pytest.mark.thorough
@@ -79,7 +79,7 @@ def test_a_successor_takes_the_keys_in_force(guarded: Service, key_file: Path) -
             assert statuses(guarded, FIRST) == {200: 30}
             assert statuses(guarded, SECOND) == {401: 30}
     key_file.write_text(SECOND, encoding="utf-8")
-    wait_until(lambda: "the API keys have changed: 2 are accepted" in guarded.log, guarded, seconds=5)
+    wait_until(lambda: "the API keys have changed: 2 are accepted" in guarded.log, guarded)
     assert statuses(guarded, FIRST) == {401: 30}
     assert statuses(guarded, SECOND) == {200: 30}
 
@@ -92,21 +92,24 @@ def test_the_log_and_the_metrics_are_those_of_one_service(guarded: Service, key_
 
     statuses(guarded, FIRST)
     assert named() == {digest_of(FIRST), digest_of(THIRD)}
+    # A worker counts what it has answered after it has: at the last answer it may be about to.
+    guarded.wait_for_metric(f'headlight_key_requests_total{{key="{digest_of(FIRST)}"}}', 30)
+    guarded.wait_for_metric(f'headlight_key_tokens_total{{key="{digest_of(FIRST)}"}}', 90)
     samples = guarded.metrics()
     assert samples[f'headlight_key_requests_total{{key="{digest_of(FIRST)}"}}'] == 30
     assert samples[f'headlight_key_tokens_total{{key="{digest_of(FIRST)}"}}'] == 30 * 3
     assert samples["headlight_api_keys{}"] == 2
     write(key_file, SECOND)
-    wait_until(lambda: "the API keys have changed" in guarded.log, guarded, seconds=5)
+    wait_until(lambda: "the API keys have changed" in guarded.log, guarded)
     statuses(guarded, SECOND)
     for _ in range(8):
         with guarded.new_client() as other:
             text = other.get("/metrics").text
             assert set(re.findall(r'key="(\w+)"', text)) == {digest_of(SECOND), digest_of(THIRD)}
     key_file.unlink()
-    wait_until(lambda: "does not exist" in guarded.log, guarded, seconds=5)
+    wait_until(lambda: "does not exist" in guarded.log, guarded)
     write(key_file, SECOND)
-    wait_until(lambda: "is valid again" in guarded.log, guarded, seconds=5)
+    wait_until(lambda: "is valid again" in guarded.log, guarded)
     victim = workers(guarded)[0]
     os.kill(victim, signal.SIGKILL)
     wait_for_workers(guarded, [victim])

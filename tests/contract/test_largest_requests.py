@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.references.checkpoints import SUITED, write_bert
-from tests.service.test_sharing import client_at
+from tests.service.engine.test_sharing import client_at
 from tests.support.serving import serve
 
 TEXT = "the man beats the boy " * 20

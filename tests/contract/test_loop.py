@@ -15,12 +15,11 @@ from tests.references.checkpoints import SUITED, write_tokenizer
 from tests.references.labelled_tokens import write_tagger
 from tests.support.oip import LENGTH, binary, elements, ids, text
 from tests.support.serving import JSON, NDJSON, NPZ, Json, Service, post, request_bytes, serve
+from tests.support.slowness import slowness
 
 pytestmark = pytest.mark.alone
 
 HELD_S = 0.01
-SQUARES, SQUARES_S = 200_000, 0.012
-"""A sum of so many squares, and how long it takes on the processor that HELD_S is for."""
 GOOD = b'{"inputs": "a", "dimensions": 2}'
 BODY = 2 * 2**20 - 1000
 HEAD = 60_000
@@ -33,13 +32,6 @@ def ticking() -> Iterator[Service]:
     with serve(module="tests.support.ticking", log_level="error") as started:
         started.encode("warm")
         yield started
-
-
-def slowness() -> float:
-    """How much longer than expected the processor takes at the moment, at least 1."""
-    start = time.perf_counter()
-    sum(i * i for i in range(SQUARES))
-    return max(1.0, (time.perf_counter() - start) / SQUARES_S)
 
 
 def held(service: Service) -> float:

@@ -209,10 +209,12 @@ def test_an_answer_moves_its_numbers_by_what_it_carried(quiet: Service, path: st
 
 def test_scrapes_of_a_second_are_the_same(quiet: Service) -> None:
     """A second scrape right after the first has the same bytes; a client can ask for the numbers of now."""
-    time.sleep(1.0)
-    begun = time.monotonic()
-    first, second = (quiet.http.get("/metrics").content for _ in range(2))
-    assert time.monotonic() - begun < 1.0
+    took = 1.0
+    while took >= 1.0:  # until both fit into a second, however busy the machine is
+        time.sleep(1.0)
+        begun = time.monotonic()
+        first, second = (quiet.http.get("/metrics").content for _ in range(2))
+        took = time.monotonic() - begun
     assert first == second
     now = parse_metrics(quiet.http.get("/metrics", headers={"Cache-Control": "no-cache"}).text)
     name = 'headlight_requests_total{route="/metrics",status="200"}'

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 
 from export.pipeline import export
-from tests.model.test_layout import BEFORE, write_modules
+from tests.model.checkpoints.test_layout import BEFORE, write_modules
 from tests.references.cross_encoder import write_cross_encoder
 from tests.references.families import change_config, write_model
 from tests.support.families import SIZES

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from tests.support.doubles import DRAG
 from tests.support.oip import LENGTH, ask, assert_error, binary, elements, ids, path, text
 from tests.support.serving import LONG, Json, Service, serve
 
@@ -366,9 +367,11 @@ def test_a_request_has_its_deadline(tei: Service) -> None:
 
 def test_a_service_that_is_not_ready_is_alive() -> None:
     """While it shuts down, what needs its models is a 503."""
-    with serve(drain_timeout_s=20) as busy, ThreadPoolExecutor(1) as pool:
-        texts = text(*["many different words of a text " * 40] * 100)
-        slow = pool.submit(ask, busy, {"inputs": [texts]}, to=ONLY)
+    with (
+        serve(module="tests.support.doubles", drain_timeout_s=20) as busy,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        slow = pool.submit(ask, busy, {"inputs": [text(DRAG)]}, to=ONLY)
         busy.wait_for_metric("headlight_requests_in_flight{}", 1)
         busy.signal()
         until = time.monotonic() + 10

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.test_processes import wait_until
 from tests.support.serving import Service, assert_problem, read_answer, serve
 
 pytestmark = pytest.mark.thorough
@@ -61,10 +62,11 @@ def test_a_request_that_finds_no_file_is_told_so() -> None:
     There is no traceback, and it is read by a later request, after which it needs no file.
     """
     with serve(processes=1) as service, service.connect() as connection:
-        service.http.close()
         connection.sendall(GET)
         assert read_answer(connection, "GET").status_code == 200
-        time.sleep(0.2)
+        opened = len(open_files(service))
+        service.http.close()
+        wait_until(lambda: len(open_files(service)) < opened, service)
         used = open_files(service)
         least = next(number for number in range(1000) if number not in used)
         limit(service, least)

@@ -9,15 +9,15 @@ from tests.support.serving import Service, post, read_answer, request_bytes, ser
 
 # Of a queue of 2,048 tokens, six fill it; each takes a twentieth of a second or more.
 BODY = b'{"inputs": ["%s"]}' % b'", "'.join([b"word " * 60] * 6)
-CLIENTS, SECONDS = 12, 5.0
+CLIENTS, LONGEST_S = 12, 60.0
 # Where nothing else runs, nine tenths of the times are true; if none went first, a twentieth.
-ENOUGH, TRUE = 10, 0.6
+ENOUGH, TRUE = 40, 0.6
 
 
 def ask_again_and_again(service: Service, until: float, retried: list[int], *, closing: bool) -> None:
     """Send a request over and over, and after a refusal when it says; collects the statuses of the latter."""
     connection, returns = service.connect(), False
-    while time.monotonic() < until:
+    while len(retried) < ENOUGH and time.monotonic() < until:
         connection.sendall(request_bytes(body=BODY))
         answer = read_answer(connection)
         if returns:
@@ -38,7 +38,7 @@ def test_they_find_the_room_that_they_were_promised(closing: bool) -> None:
     retried: list[int] = []
     with serve(max_queue_tokens=2048, processes=1, threads=1) as service:
         post(service, {"inputs": ["word " * 60] * 6})
-        until = time.monotonic() + SECONDS
+        until = time.monotonic() + LONGEST_S
         clients = [
             threading.Thread(
                 target=ask_again_and_again, args=(service, until, retried), kwargs={"closing": closing}
@@ -48,7 +48,7 @@ def test_they_find_the_room_that_they_were_promised(closing: bool) -> None:
         for client in clients:
             client.start()
         for client in clients:
-            client.join(60)
+            client.join(2 * LONGEST_S)
     assert len(retried) >= ENOUGH
     assert set(retried) <= {200, 429}
     assert retried.count(200) >= TRUE * len(retried)

@@ -88,7 +88,7 @@ def test_a_model_that_keeps_the_interpreter_while_it_loads_ends_the_start(proces
         last = service.log.splitlines()[-1]
         assert last.startswith("headlight: the start took longer than HEADLIGHT_START_TIMEOUT_S=6 seconds")
         assert "loading all-MiniLM-L6-v2 from all-MiniLM-L6-v2" in last
-        wait_until(lambda: not is_listening(service.port), service, seconds=5)
+        wait_until(lambda: not is_listening(service.port), service)
 
 
 @both

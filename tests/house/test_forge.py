@@ -68,7 +68,9 @@ def test_a_commit_is_checked_as_make_does() -> None:
     assert all(hook["language"] == "system" for hook in hooks)
     (recipe,) = re.findall(r"^check: .+\n((?:\t.+\n)+)", MAKEFILE, flags=re.MULTILINE)
     commands = [
-        line.strip().replace("$(BIN)", ".venv/bin").removesuffix(" .") for line in recipe.splitlines()
+        # What follows a failure is for machines that are too busy, such as those of CI.
+        line.strip().partition(" || ")[0].replace("$(BIN)", ".venv/bin").removesuffix(" .")
+        for line in recipe.splitlines()
     ]
     assert [hook["entry"] for hook in hooks] == commands
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from model.checkpoints.checkpoint import load_checkpoint
 from model.errors import CheckpointError
 from model.loading import load_model
-from tests.model.test_layout import BEFORE, write, write_modules
+from tests.model.checkpoints.test_layout import BEFORE, write, write_modules
 from tests.references.checkpoints import Reference, write_bert
 from tests.references.comparing import relative_distance
 from tests.references.families import change_config

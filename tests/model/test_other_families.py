@@ -15,7 +15,7 @@ from model.contract import SentenceWant, Want
 from model.errors import CheckpointError
 from model.families.graph_only import read_config
 from model.loading import load_model
-from tests.model.test_layout import BEFORE, write, write_modules
+from tests.model.checkpoints.test_layout import BEFORE, write, write_modules
 from tests.references.checkpoints import write_tokenizer
 from tests.references.comparing import relative_distance
 from tests.support.product import run

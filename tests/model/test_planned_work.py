@@ -10,7 +10,7 @@ from model.encoder.attention import SelfAttention
 from model.encoder.block import Block
 from model.encoder.encoder import Encoder
 from model.encoder.plan import Plan
-from tests.model.test_encoder import IDS, config, forward
+from tests.model.encoder.test_encoder import IDS, config, forward
 from tests.support.product import random_encoder
 
 

@@ -205,9 +205,11 @@ from model.contract import Batch, SentenceWant, Want
 from tests.support.doubles import tokenizer
 from tests.support.product import minilm
 
-def threads():
-    time.sleep(0.2)  # a thread that ends is there for a moment
-    return len(os.listdir("/proc/self/task"))
+def threads(expected=None):
+    until = time.monotonic() + (0.2 if expected is None else 20)  # a thread that ends is there for a moment
+    while (found := len(os.listdir("/proc/self/task"))) != expected and time.monotonic() < until:
+        time.sleep(0.01)
+    return found
 
 backend = minilm()
 backend.use_threads(3)
@@ -215,9 +217,9 @@ batch = Batch.pack(tokenizer().encode(["a short text"]), [Want(SentenceWant(("me
 backend.run(batch)
 before = threads()
 backend.end_helpers()
-print(before - threads())
+print(before - threads(before - 2))
 backend.run(batch)
-print(before - threads())
+print(before - threads(before))
 """
 
 

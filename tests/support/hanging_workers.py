@@ -1,11 +1,13 @@
-"""`python -m tests.support.hanging_workers` is the service in processes whose model hangs on a word."""
+"""`python -m tests.support.hanging_workers` is the service, in any number of processes, hanging on a word."""
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 
 from model.contract import Backend
 from model.tokenization.tokenizer import TextTokenizer
-from service.command_line import run
+from service import command_line
+from service.app import create_app
 from service.engine.engine import Engine
 from service.settings import Settings
 from service.sharing.scoreboard import Counters
@@ -26,4 +28,5 @@ def hanging(
 
 if __name__ == "__main__":
     worker.build_engines = hanging  # type: ignore[attr-defined]
-    sys.exit(run(sys.argv[1:]))
+    command_line.create_app = partial(create_app, load=poisoned)  # type: ignore[attr-defined]
+    sys.exit(command_line.run(sys.argv[1:]))

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.model.test_layout import BEFORE, write, write_modules
+from tests.model.checkpoints.test_layout import BEFORE, write, write_modules
 from tests.support.hostile_folders import (
     QUERY,
     WEIGHTS,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.model.test_layout import BEFORE, write, write_modules
+from tests.model.checkpoints.test_layout import BEFORE, write, write_modules
 from tests.references.checkpoints import write_bert
 
 Damage = Callable[[Path], object]

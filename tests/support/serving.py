@@ -12,10 +12,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from email.message import Message
 from http.client import HTTPResponse
+from itertools import cycle, islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,16 +42,22 @@ LONG = " ".join(["word"] * 300)
 
 _TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used; a client that makes its own is slow to make
 
+_PORTS = islice(cycle(range(10_000, 30_000)), os.getpid() * 2039 % 20_000, None)
+
 START_S = 60.0
 """A start takes about two seconds; the bound is for a machine that is busy with something else."""
 
 
 def free_port() -> int:
-    """Find a port of the loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Find a port that nobody listens on, and that no connection is given by the system.
+
+    One that the system gives may be another's before a service listens there: each process has its own row.
+    """
+    for port in _PORTS:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            return port
+    raise AssertionError("there is no end of ports")
 
 
 def environment(**settings: object) -> dict[str, str]:

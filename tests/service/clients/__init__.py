@@ -1,0 +1,1 @@
+"""service/clients/, in process and over HTTP."""

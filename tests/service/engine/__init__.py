@@ -1,0 +1,1 @@
+"""service/engine/, in process and over HTTP."""

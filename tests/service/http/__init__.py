@@ -1,0 +1,1 @@
+"""service/http/, in process and over HTTP."""

@@ -1,0 +1,1 @@
+"""service/replies/, in process and over HTTP."""

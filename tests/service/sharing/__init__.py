@@ -1,0 +1,1 @@
+"""service/sharing/, in process and over HTTP."""

@@ -1,0 +1,1 @@
+"""service/system/, in process and over HTTP."""

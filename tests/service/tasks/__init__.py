@@ -1,0 +1,1 @@
+"""service/tasks/, in process and over HTTP."""

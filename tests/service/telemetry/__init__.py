@@ -1,0 +1,1 @@
+"""service/telemetry/, in process and over HTTP."""

@@ -1,0 +1,1 @@
+"""service/workers/, in process and over HTTP."""
