@@ -4,6 +4,7 @@ import os
 import platform
 import re
 import shutil
+import struct
 import subprocess
 import sys
 from ctypes import CDLL, Structure, sizeof
@@ -24,13 +25,14 @@ from model.pytorch.kernels.library import NoKernels, find_int8_kernels, find_ker
 from model.pytorch.kernels.sources import FOLDER
 from tests.references.checkpoints import MINILM
 from tests.support.backends import instructions
-from tests.support.kernel import needs_kernels
+from tests.support.kernel import capabilities, needs_kernels
 from tests.support.serving import ROOT
 
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="these instructions are those of x86-64")
 CROSS, QEMU = "aarch64-linux-gnu-g++", shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 needs_cross_compiler = pytest.mark.skipif(shutil.which(CROSS) is None, reason=f"there is no {CROSS}")
 
+on_arm64 = pytest.mark.skipif(platform.machine() != "aarch64", reason="these instructions are those of ARM64")
 NEITHER = "the processor has neither AVX-512 nor AVX2 with FMA and F16C"
 
 
@@ -106,6 +108,45 @@ def test_products_of_eight_bits_have_their_surroundings_in_the_faster_precision(
     assert (kernels.instructions, dtype) == wanted
     assert kernels.products.int8 is not None
     assert kernels.products.int8.steps == (127 if wanted[0] in {"amx", "avx512_vnni", "avx_vnni"} else 63)
+
+
+@needs_kernels
+@on_arm64
+@pytest.mark.parametrize(
+    ("able", "bfloat16", "int8"),
+    [
+        ((), "neon", "the processor has no dot products of eight-bit numbers (asimddp in /proc/cpuinfo)"),
+        (("asimddp",), "neon", "neon_dotprod"),
+        (("asimddp", "i8mm"), "neon", "neon_i8mm"),
+        (("bf16",), "neon_bf16", "the processor has no dot products"),
+        (("asimddp", "i8mm", "bf16"), "neon_bf16", "neon_i8mm"),
+    ],
+)
+def test_on_arm64_each_precision_has_the_fastest_products(
+    able: tuple[str, ...], bfloat16: str, int8: str
+) -> None:
+    """Float32 and weights in bfloat16 everywhere; between products all is in float32."""
+    can = {"neon": True} | dict.fromkeys(able, True)
+    assert find_kernels(torch.float32, can).instructions == "neon"
+    widening = find_kernels(torch.bfloat16, can)
+    assert (widening.instructions, widening.products.widens) == (bfloat16, True)
+    if " " in int8:
+        with pytest.raises(NoKernels, match=re.escape(int8)):
+            find_int8_kernels(can)
+    else:
+        kernels, dtype = find_int8_kernels(can)
+        assert (kernels.instructions, dtype) == (int8, torch.float32)
+
+
+@needs_kernels
+@on_arm64
+def test_linux_says_what_products_a_processor_with_arm64_has() -> None:
+    """PyTorch takes a Cortex-A72 whose model it cannot tell for a newer one."""
+    told = dict(struct.iter_unpack("QQ", Path("/proc/self/auxv").read_bytes()))
+    first, second = told[16], told[26]  # AT_HWCAP and AT_HWCAP2 of getauxval(3)
+    wanted = {"asimddp": first & 1 << 20, "i8mm": second & 1 << 13, "bf16": second & 1 << 14}
+    can = capabilities()
+    assert {name: can[name] for name in wanted} == {name: bool(bit) for name, bit in wanted.items()}
 
 
 @needs_kernels
@@ -262,21 +303,32 @@ def test_a_library_has_the_kernels_of_the_processor_that_it_is_compiled_for(
     build(tmp_path / "lib.so", ["-O0", "-Werror"])
     assert (tmp_path / "lib.so").read_bytes()[18:20] == b"\xb7\x00", "the machine in the header: ARM64"
     found = exported(tmp_path / "lib.so")
-    assert {name.rpartition("_")[2] for name in found if "float32" in name or "bfloat16" in name} == {"neon"}
+    ended = {
+        re.sub(r".*_(float32|bfloat16)_", r"\1 ", name) for name in found if re.search("float(16|32)_", name)
+    }
+    compiled = [one for one in (*KERNEL_SETS, *EIGHT_BITS) if one.instructions.machine == "aarch64"]
+    assert ended == {f"{one.precision} {one.instructions.name}" for one in compiled}
     assert {"headlight_attend_float32_neon", "headlight_run_layers", "headlight_sources"} <= found
 
 
 @needs_cross_compiler
 @pytest.mark.thorough
 @pytest.mark.skipif(QEMU is None, reason="there is no qemu-aarch64")
-@pytest.mark.parametrize("processor", ["max", "cortex-a72"])
+@pytest.mark.parametrize(
+    ("processor", "sets"),
+    [
+        ("max", ["neon", "neon_bf16", "neon_dotprod", "neon_i8mm"]),
+        ("neoverse-n1", ["neon_dotprod"]),
+        ("cortex-a72", ["neon"]),
+    ],
+)
 def test_kernels_for_arm64_compute_what_naive_ones_do(
-    processor: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    processor: str, sets: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Emulated, as new as can be and as old as ARM64 is, watched for undefined behaviour."""
     monkeypatch.setenv("CXX", CROSS)
     program = compile_sanitized(tmp_path, ["-fsanitize=undefined"])
-    command = [str(QEMU), "-cpu", processor, "-L", "/usr/aarch64-linux-gnu", str(program), "3", "neon"]
+    command = [str(QEMU), "-cpu", processor, "-L", "/usr/aarch64-linux-gnu", str(program), "3", *sets]
     run_sanitized(command, timeout=900)  # an emulator is slow
 
 
@@ -344,8 +396,10 @@ def test_where_there_are_no_kernels_nobody_is_told_to_install_a_compiler(
 def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     """Random shapes, lengths and views, and arguments that do not fit, with every access watched."""
     program = compile_sanitized(tmp_path, ["-fsanitize=address,undefined"])
-    can = torch.cpu.get_capabilities()
+    can = capabilities()
     sets = ["neon"] if can.get("neon") else ["avx2"]
+    sets += [f"neon_{one}" for one in ("bf16", "i8mm") if can.get("neon") and can.get(one)]
+    sets += ["neon_dotprod"] if can.get("asimddp") else []
     sets += ["avx512"] if instructions(torch.float32) == "avx512" else []
     sets += ["avx512_bf16"] if can.get("avx512_bf16") else []
     sets += ["avx_vnni"] if can.get("avx_vnni") else []

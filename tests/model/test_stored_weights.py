@@ -30,7 +30,6 @@ from tests.support.kernel import kernels_of, multiply, needs_int8, restrict_to
 from tests.support.product import run, want_all
 
 SETS = {one.name: one.instructions for one in KERNEL_SETS if one.precision == "float32"}
-del SETS["float32_neon"]  # it has no eight bits, beside which these products run
 
 
 @pytest.fixture(params=SETS)
