@@ -1,7 +1,7 @@
 // Products of eight-bit integers on ARM64: both numbers have a sign.
 //
-// SDOT multiplies the four bytes of a word of one row by those of four columns, as FMLA does one number, so its products are those
-// of linear.h. SMMLA multiplies two rows of eight bytes by two columns: see pairs.h.
+// SDOT multiplies the four bytes of a word of one row by those of four columns, as FMLA does one number: its loops are those of
+// neon.h. SMMLA multiplies two rows of eight bytes by two columns: see pairs.h.
 #pragma once
 
 #ifdef __ARM_FEATURE_MATMUL_INT8

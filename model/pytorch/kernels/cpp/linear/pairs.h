@@ -1,8 +1,8 @@
 // Products of pairs of rows by pairs of columns, for processors with ARM64 that have instructions for them: BFMMLA or SMMLA
 // multiplies two rows of eight bytes by two columns, and adds the products to a matrix of two rows and two columns.
 //
-// So eight bytes of a column lie together in a panel. Of rows, those of a pair take turns after each eight bytes, and are filled
-// up with zeros to a multiple of that.
+// So eight bytes of a column lie together in a panel, and the rows of a pair take turns after each eight bytes; both are filled up
+// with zeros to a multiple of that. The last pair may lack its second row: what lies in its place changes no other row.
 #pragma once
 
 #include "linear.h"

@@ -1,8 +1,8 @@
-// A linear layer with products in bfloat16: activation(x Wᵀ + b), with x rounded row by row while it is read. It reads and writes
-// float32, and has sums in it.
+// A linear layer with products in bfloat16: activation(x Wᵀ + b), with x rounded row by row while it is read. It reads and
+// writes float32, and has sums in it.
 //
-// As in linear.h, a panel is multiplied by one block of rows after the other. Partial sums of some inputs stay in registers, as in
-// products.h.
+// As in linear.h, a panel is multiplied by one block of rows after the other. Partial sums of some inputs stay in registers, as
+// in products.h.
 #pragma once
 
 #include "../scratch.h"
@@ -25,21 +25,22 @@ inline void round_to_bfloat16(const float *x, int64_t inputs, char *to) {
     }
 }
 
-// Multiply R rounded rows by a panel of `columns` columns with those of its gates, into `sums`.
+// Multiply R rounded rows of so many `bytes` by some panels that follow each other: one, or one of gates and that of their
+// values; into `sums` (R, panels, PANEL_COLUMNS).
 template <int R>
 void multiply_rounded_rows(const char *rows, int64_t bytes, const char *panel, int64_t panels, float *sums) {
-    const int64_t count = bytes / PAIRED_BYTES, size = PANEL_COLUMNS * PAIRED_BYTES;
+    const int64_t count = bytes / PAIRED_BYTES, size = PANEL_COLUMNS * PAIRED_BYTES;  // of what lies together in a panel
     for (int64_t part = 0; part < panels; part++, panel += count * size)
         for (int64_t start = 0; start < count; start += SUMMED_INPUTS / NUMBERS) {
             const int64_t some = std::min(SUMMED_INPUTS / NUMBERS, count - start);
+            const char *at = panel + start * size;
+            const auto place = [=](int r, int v) { return sums + (r * panels + part) * PANEL_COLUMNS + v * LANES; };
             Floats acc[R][BLOCK_VECTORS];
             for (int r = 0; r < R; r++)
-                for (int v = 0; v < BLOCK_VECTORS; v++)
-                    acc[r][v] = start ? load_aligned(sums + (r * panels + part) * PANEL_COLUMNS + v * LANES) : zeros();
-            add_paired_products(acc, rows + start * 2 * PAIRED_BYTES, bytes, some, panel + start * size, panel + (count + start) * size);
+                for (int v = 0; v < BLOCK_VECTORS; v++) acc[r][v] = start ? load_aligned(place(r, v)) : zeros();
+            add_paired_products(acc, rows + start * 2 * PAIRED_BYTES, bytes, some, at, at + count * size);
             for (int r = 0; r < R; r++)
-                for (int v = 0; v < BLOCK_VECTORS; v++)
-                    store_aligned(sums + (r * panels + part) * PANEL_COLUMNS + v * LANES, acc[r][v]);
+                for (int v = 0; v < BLOCK_VECTORS; v++) store_aligned(place(r, v), acc[r][v]);
         }
 }
 
@@ -76,11 +77,11 @@ int multiply_all_in_bfloat16(const Product &all) {
             for (int64_t row = 0; chunk != held && row < count; row++)
                 round_to_bfloat16((const float *)all.x + (start + row) * inputs, inputs, memory + paired_place(row, bytes));
             held = chunk;
+            const auto *weights = (const char *)all.linear.panels + panel * panel_bytes;
             const int64_t pairs = (count + 1) / 2, blocks = (count + BLOCK_ROWS - 1) / BLOCK_ROWS;
             for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
                 const int64_t first = pairs * b / blocks * 2, next = std::min(count, pairs * (b + 1) / blocks * 2);
-                multiply_rounded_rows(next - first, memory + first * bytes, bytes, (const char *)all.linear.panels + panel * panel_bytes,
-                                      parts, sums);
+                multiply_rounded_rows(next - first, memory + first * bytes, bytes, weights, parts, sums);
                 for (int64_t v = 0; v < PANEL_COLUMNS; v += LANES)
                     for (int64_t row = first; row < next; row++)
                         write_sums<Float32, A>(all, start + row, panel * PANEL_COLUMNS + v,
