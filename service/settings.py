@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     dtype: Dtype = Field(
         "auto",
         description="matrix-product precision; auto: a graph's own; of a checkpoint bfloat16 on CUDA and on "
-        "CPUs where it is faster; int8: checkpoints on CPUs with AVX2 or AVX-512",
+        "CPUs where it is faster; int8: checkpoints on CPUs with AVX2, AVX-512 or ARM64's dot products",
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; auto: all")
     processes: int | None = Field(

@@ -24,10 +24,13 @@ from model.pytorch.kernels.build import build
 _TOOLS = "aarch64-linux-gnu-"
 _PIPES = {"neoverse-n1": 2, "neoverse-v1": 4, "neoverse-v2": 4}
 """The processors, and how many products of vectors each begins in a cycle."""
-_PER_ROW = 8
-"""Products of a row in a loop: four words by two vectors of columns."""
-_LEAST_ROWS = 5
+_PER_ROW = {"fmla": 16, "sdot": 16, "bfmmla": 4, "smmla": 4}
+"""Products of a row in a loop: four words by four vectors of columns, or half of eight pairs of columns."""
+_LEAST_ROWS = 4
 """Fewer rows wait for the sums before, not for pipes."""
+_WIDENING = "shll"
+"""Makes float32 of bfloat16."""
+_LACKING = {("neoverse-n1", "bfmmla"), ("neoverse-n1", "smmla")}
 _TURNS = 300
 
 
@@ -41,9 +44,23 @@ class Loop(NamedTuple):
         return sum(one.startswith(name) for one in self.instructions)
 
     @property
+    def kind(self) -> str | None:
+        """The instruction that multiplies in it, if it is one that multiplies whole blocks."""
+        for name, each in _PER_ROW.items():
+            products = self.count(f"{name} ")
+            if products >= _LEAST_ROWS * each and products % each == 0:
+                return name
+        return None
+
+    @property
     def rows(self) -> int:
         """Those of a block that it multiplies."""
-        return self.count("fmla") // _PER_ROW
+        return self.count(f"{self.kind} ") // _PER_ROW[str(self.kind)]
+
+    @property
+    def spills(self) -> bool:
+        """Whether sums leave their registers."""
+        return bool(self.count("st"))
 
 
 def main() -> None:
@@ -51,18 +68,24 @@ def main() -> None:
     parser = parser_for(__doc__)
     parser.add_argument("--mca", default="llvm-mca-19")
     mca = parser.parse_args().mca
-    kinds: dict[int, set[Loop]] = defaultdict(set)
+    kinds: dict[tuple[str, bool, int], set[Loop]] = defaultdict(set)
     for loop in _loops(_disassembled()):
-        if loop.rows >= _LEAST_ROWS and loop.count("fmla") % _PER_ROW == 0:
-            kinds[loop.rows].add(loop)
+        if loop.kind:
+            kinds[loop.kind, bool(loop.count(_WIDENING)), -loop.rows].add(loop)
     rows = []
-    for size, loops in sorted(kinds.items(), reverse=True):
+    for (kind, widens, size), loops in sorted(kinds.items()):
         loads = max(loop.count("ld") for loop in loops)
-        shares = [f"{min(_share(mca, name, loop) for loop in loops):.3f}" for name in _PIPES]
-        rows.append([str(size), str(len(loops)), str(size * _PER_ROW), str(loads), *shares])
+        shares = [
+            "" if (name, kind) in _LACKING else f"{min(_share(mca, name, loop) for loop in loops):.3f}"
+            for name in _PIPES
+        ]
+        products = -size * _PER_ROW[kind]
+        spilling = sum(loop.spills for loop in loops)
+        name = f"{kind}, widening" if widens else kind
+        rows.append([name, str(-size), str(len(loops)), str(products), str(loads), str(spilling), *shares])
     version = subprocess.run([mca, "--version"], capture_output=True, text=True, check=True).stdout
     tables.print_facts("Tools", [("llvm-mca", version.split("version ")[1].split()[0])])
-    columns = ["rows of a block", "loops", "products", "loads", *_PIPES]
+    columns = ["products", "rows of a block", "loops", "in one", "loads", "spilling", *_PIPES]
     tables.print_table("Limit of the ports / cycles, the lowest of all loops for so many rows", columns, rows)
 
 
@@ -98,7 +121,7 @@ def _share(mca: str, processor: str, loop: Loop) -> float:
     text = "\n".join(["start:", *loop.instructions])
     printed = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
     cycles = int(re.findall(r"Total Cycles: +(\d+)", printed)[0])
-    return _TURNS * loop.count("fmla") / _PIPES[processor] / cycles
+    return _TURNS * loop.count(f"{loop.kind} ") / _PIPES[processor] / cycles
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ HEADLIGHT_INT8(float32_avx512_vnni)
 HEADLIGHT_INT8(float32_avx512)
 HEADLIGHT_INT8(float32_avx_vnni)
 HEADLIGHT_INT8(float32_avx2)
+HEADLIGHT_BFLOAT16_WEIGHTS(bfloat16_avx2)
 }
 
 static float widen_half(uint16_t x) { return _cvtsh_ss(x); }
@@ -39,6 +40,10 @@ static uint16_t round_to_half(float x) { return _cvtss_sh(x, 0); }
 #else
 extern "C" {
 HEADLIGHT_STEPS(float32_neon)
+HEADLIGHT_BFLOAT16_WEIGHTS(bfloat16_neon)
+HEADLIGHT_BFLOAT16_WEIGHTS(bfloat16_neon_bf16)
+HEADLIGHT_INT8(float32_neon_dotprod)
+HEADLIGHT_INT8(float32_neon_i8mm)
 }
 
 static float widen_half(uint16_t x) {
@@ -360,20 +365,21 @@ double activated(double x, int32_t activation) {
     }
 }
 
-// Lay out a matrix (out, in) in panels, as large as the interface says, on a cache line's boundary: for products in float32 that
-// widen it, in the order of linear/widened.cpp.
+// Lay out a matrix (out, in) in panels, as large as the interface says, on a cache line's boundary. So many bytes of a column lie
+// together as a `word` has: two for products in float32 that widen them, with columns in the order of linear/widened.h.
 template <class Element>
 struct Panels {
     Element *numbers;
-    Panels(const std::vector<Element> &weight, int64_t in, int64_t out, int64_t columns, bool widened = false) {
-        const int64_t panels = (out + columns - 1) / columns, pair = widened ? 1 : 4 / sizeof(Element);
-        const size_t bytes = (size_t)(panels * in * columns) * sizeof(Element);
+    Panels(const std::vector<Element> &weight, int64_t in, int64_t out, int64_t columns, int64_t word = 4) {
+        const bool widened = word == 2;
+        const int64_t panels = (out + columns - 1) / columns, pair = word / sizeof(Element), filled = (in + pair - 1) / pair * pair;
+        const size_t bytes = (size_t)(panels * filled * columns) * sizeof(Element);
         if (posix_memalign((void **)&numbers, 64, bytes)) std::abort();
         std::memset(numbers, 0, bytes);
         for (int64_t o = 0; o < out; o++)
             for (int64_t i = 0; i < in; i++) {
                 const int64_t column = o % columns, place = widened ? column / 4 % 2 * 8 + column / 8 * 4 + column % 4 : column;
-                numbers[((o / columns * in + i / pair * pair) * columns) + place * pair + i % pair] = weight[o * in + i];
+                numbers[((o / columns * filled + i / pair * pair) * columns) + place * pair + i % pair] = weight[o * in + i];
             }
     }
     Panels(const Panels &) = delete;
@@ -419,10 +425,10 @@ std::list<Part> stored_parts(std::vector<float> &weight, int64_t in, int64_t out
     return parts;
 }
 
-// A product with panels, also of bfloat16 in float32; or, without `columns`, in float32 with weights as a file holds them.
+// A product with panels, also of bfloat16 in float32, with words of eight bytes from numbers that it rounds; or, without
+// `columns`, in float32 with weights as a file holds them.
 template <class Element, class Weight = Element>
-void try_product(Multiply multiply_all, int64_t columns) {
-    constexpr bool widened = sizeof(Weight) < sizeof(Element);
+void try_product(Multiply multiply_all, int64_t columns, int64_t word = sizeof(Weight) < sizeof(Element) ? 2 : 4) {
     const int64_t pair = 4 / sizeof(Element), tokens = up_to(30), out = 1 + up_to(50);
     const int64_t in = pair * (1 + up_to(up_to(9) ? 300 : 3900) / pair);
     std::vector<Element> x((size_t)(tokens * in)), y((size_t)(tokens * out));
@@ -440,12 +446,13 @@ void try_product(Multiply multiply_all, int64_t columns) {
         if (!columns) parts = stored_parts(weight, in, out);
     for (const Part &part : parts) rows.push_back(part.rows);
     all.linear.stored = rows.data(), all.linear.parts = (int64_t)rows.size();
-    if (columns) all.linear.panels = (panels = std::make_unique<Panels<Weight>>(weight, in, out, columns, widened))->numbers;
+    if (columns) all.linear.panels = (panels = std::make_unique<Panels<Weight>>(weight, in, out, columns, word))->numbers;
     expect(multiply_all(&all) == DONE, "the outcome of a product", 0, 0, tokens);
     const auto sum_of = [&](int64_t t, int64_t o, double &size) {
         double sum = bias[o];
         for (int64_t i = 0; i < in; i++) {
-            const double term = (double)widen(x[t * in + i]) * widen(weight[o * in + i]);
+            const float given = widen(x[t * in + i]), read = word == 8 ? widen(round_to_bfloat16(given)) : given;
+            const double term = (double)read * widen(weight[o * in + i]);
             sum += term;
             size += std::fabs(term);
         }
@@ -470,10 +477,10 @@ void try_product(Multiply multiply_all, int64_t columns) {
         }
 }
 
-// Products of eight bits, of numbers of `steps` on either side of 0, each weight w of which is stored as w + steps + 1, with a
-// scale for each `group` of inputs.
+// Products of eight bits, of numbers of `steps` on either side of 0, each weight w of which is stored as w + `added`, with a scale
+// for each `group` of inputs.
 template <class Element>
-void try_int8_product(Multiply multiply_all, int64_t steps, int64_t group, int64_t columns) {
+void try_int8_product(Multiply multiply_all, int64_t steps, int64_t group, int64_t added, int64_t columns, int64_t word = 4) {
     const int64_t tokens = up_to(30), out = 1 + up_to(50), in = 4 * (1 + up_to(up_to(9) ? 80 : 1000));
     std::vector<Element> x((size_t)(tokens * in)), y((size_t)(tokens * out));
     std::vector<uint8_t> weight((size_t)(out * in));
@@ -481,10 +488,10 @@ void try_int8_product(Multiply multiply_all, int64_t steps, int64_t group, int64
     std::vector<float> bias((size_t)out), scales((size_t)(groups * out)), smoothing((size_t)in);
     x.reserve(1), y.reserve(1);
     for (Element &value : x) assign(value, normal());
-    for (uint8_t &value : weight) value = (uint8_t)(1 + up_to(2 * steps));
+    for (uint8_t &value : weight) value = (uint8_t)(added - steps + up_to(2 * steps));
     for (auto *numbers : {&bias, &scales, &smoothing})
         for (float &value : *numbers) value = 0.1f + std::fabs(normal());
-    const Panels<uint8_t> panels(weight, in, out, columns);
+    const Panels<uint8_t> panels(weight, in, out, columns, word);
     const Linear linear{panels.numbers, bias.data(), in, out, (int32_t)up_to(4), scales.data(), smoothing.data()};
     const Product all{linear, x.data(), y.data(), tokens};
     expect(multiply_all(&all) == DONE, "the outcome of a product of integers", 0, 0, tokens);
@@ -500,7 +507,7 @@ void try_int8_product(Multiply multiply_all, int64_t steps, int64_t group, int64
                 const float by = (float)steps / most[g];
                 double sum = 0;
                 for (int64_t i = g * group; i < std::min(in, (g + 1) * group); i++)
-                    sum += std::nearbyint(smooth[i] * by) * (weight[o * in + i] - steps - 1);
+                    sum += std::nearbyint(smooth[i] * by) * (added ? weight[o * in + i] - added : (int8_t)weight[o * in + i]);
                 sum *= scales[g * out + o] * (most[g] / (float)steps);
                 exact += sum, terms += groups > 1 ? std::fabs(exact) + std::fabs(sum) : 0;
             }
@@ -693,9 +700,10 @@ void try_steps(int rounds, Attend attend, AddNorm add_norm, Multiply own, int64_
     }
 }
 
-#ifdef __x86_64__
-#define INT8(kernels) headlight_int8_multiply_##kernels, headlight_int8_steps_##kernels, headlight_int8_group_##kernels
+#define INT8(kernels) \
+    headlight_int8_multiply_##kernels, headlight_int8_steps_##kernels, headlight_int8_group_##kernels, headlight_int8_added_##kernels
 
+#ifdef __x86_64__
 void try_set(const std::string &set, int rounds) {
     if (set == "avx2")
         try_steps(rounds, headlight_attend_float32_avx2, headlight_add_norm_float32_avx2, headlight_multiply_float32_avx2,
@@ -733,9 +741,21 @@ void try_set(const std::string &set, int rounds) {
     }
 }
 #else
-void try_set(const std::string &, int rounds) {
-    try_steps(rounds, headlight_attend_float32_neon, headlight_add_norm_float32_neon, headlight_multiply_float32_neon,
-              headlight_columns_float32_neon, 4, headlight_embed_float32_neon);
+void try_set(const std::string &set, int rounds) {
+    const int64_t columns = headlight_columns_float32_neon;
+    if (set == "neon")
+        try_steps(rounds, headlight_attend_float32_neon, headlight_add_norm_float32_neon, headlight_multiply_float32_neon, columns, 4,
+                  headlight_embed_float32_neon);
+    for (int i = 0; i < rounds; i++) {
+        if (set == "neon") {
+            try_product<float, uint16_t>(headlight_multiply_bfloat16_neon, headlight_columns_bfloat16_neon);
+            try_product<float>(headlight_stored_multiply_float32_neon, 0);
+        }
+        if (set == "neon_bf16")
+            try_product<float, uint16_t>(headlight_multiply_bfloat16_neon_bf16, headlight_columns_bfloat16_neon_bf16, 8);
+        if (set == "neon_dotprod") try_int8_product<float>(INT8(float32_neon_dotprod), columns);
+        if (set == "neon_i8mm") try_int8_product<float>(INT8(float32_neon_i8mm), columns, 8);
+    }
 }
 #endif
 

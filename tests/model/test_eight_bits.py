@@ -16,11 +16,11 @@ from model.pytorch.kernels.library import Rounding
 from tests.references.checkpoints import MINILM
 from tests.support.product import random_encoder
 
-EIGHT, SEVEN = Rounding(127, 2**15), Rounding(63, 64)
-"""With VNNI, and without it."""
+EIGHT, SEVEN, SIGNED = Rounding(127, 2**15, 128), Rounding(63, 64, 64), Rounding(127, 2**15, 0)
+"""With VNNI, without it, and on ARM64."""
 
 
-@pytest.mark.parametrize("rounding", [EIGHT, SEVEN])
+@pytest.mark.parametrize("rounding", [EIGHT, SEVEN, SIGNED])
 def test_rounded_weights_are_near_the_exact_ones_where_inputs_have_outliers(rounding: Rounding) -> None:
     """One column of x is a hundred times the others: smoothing keeps the others' digits."""
     generator = torch.Generator().manual_seed(0)
@@ -32,10 +32,11 @@ def test_rounded_weights_are_near_the_exact_ones_where_inputs_have_outliers(roun
     assert rounded is not None
     assert rounded.low is not None
     assert not rounded.precise
-    n, group = rounding
+    n, group, added = rounding
+    assert rounded.high.dtype == rounded.low.dtype == (torch.uint8 if added else torch.int8)
     scales = rounded.scales.T.repeat_interleave(min(group, 148), 1)[:, :148]
     step = scales * rounded.smoothing
-    high, low = (part.double() - n - 1 for part in (rounded.high, rounded.low))
+    high, low = (part.double() - added for part in (rounded.high, rounded.low))
     assert max(high.abs().max(), low.abs().max()) <= n
     assert ((high * step - weight).abs() <= 0.501 * step).all()
     assert (((high + low / (2 * n)) * step - weight).abs() <= 0.502 / (2 * n) * step).all()
@@ -46,7 +47,7 @@ def test_rounded_weights_are_near_the_exact_ones_where_inputs_have_outliers(roun
     assert (given @ (high * scales).T - expected).norm() <= 0.03 * expected.norm()
 
 
-@pytest.mark.parametrize("rounding", [EIGHT, SEVEN])
+@pytest.mark.parametrize("rounding", [EIGHT, SEVEN, SIGNED])
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -21,7 +21,7 @@ from model.contract import (
 from model.errors import Unsupported
 from model.pytorch.backend import TorchBackend
 from model.pytorch.kernels import library
-from model.pytorch.kernels.instructions import EIGHT_BITS, LACKING
+from model.pytorch.kernels.instructions import EIGHT_BITS, LACKING, LACKING_ON_ARM64
 from tests.references.checkpoints import MINILM
 from tests.support.kernel import needs_int8, needs_kernels, restrict_to
 
@@ -111,11 +111,14 @@ def test_eight_bits_are_refused_without_native_kernels() -> None:
 
 
 @needs_kernels
+@pytest.mark.parametrize(
+    ("able", "lacking"), [({"avx2": True, "fma3": True}, LACKING), ({"neon": True}, LACKING_ON_ARM64)]
+)
 def test_eight_bits_are_refused_on_a_processor_that_lacks_instructions(
-    monkeypatch: pytest.MonkeyPatch,
+    able: dict[str, bool], lacking: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Likewise."""
-    monkeypatch.setattr(library, "_capabilities", lambda _: {"avx2": True, "fma3": True})
-    sentence = f"cannot run here: {LACKING}; choose float32"
+    """Likewise, with what is true of its kind: on ARM64 nobody is told of AVX."""
+    monkeypatch.setattr(library, "_capabilities", lambda _: able)
+    sentence = f"cannot run here: {lacking}; choose float32"
     with pytest.raises(Unsupported, match=re.escape(sentence)):
         TorchBackend(load_checkpoint(resolve(MINILM)), dtype="int8")

@@ -38,6 +38,8 @@ from model.pytorch.kernels.structures import Attention
 from tests.references.comparing import distance, relative_distance
 from tests.support.kernel import (
     AMX,
+    FLOAT32,
+    ROUNDED,
     WIDENED,
     kernels_of,
     needs_kernels,
@@ -231,7 +233,7 @@ def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any]) -> None:
 
 
 @every(RUN)
-@pytest.mark.parametrize("instructions", [WIDENED, "bfloat16_avx512", "bfloat16_avx512_bf16", AMX])
+@pytest.mark.parametrize("instructions", [WIDENED, ROUNDED, "bfloat16_avx512", "bfloat16_avx512_bf16", AMX])
 def test_in_bfloat16_the_steps_differ_by_rounding_alone(choice: dict[str, Any], instructions: str) -> None:
     """With compiled steps: what a product reads was rounded from what the step before it made."""
     try:
@@ -260,7 +262,7 @@ def test_widened_weights_give_the_bits_of_rounded_ones_in_float32(choice: dict[s
         widening = NativeStack.of(encoder, torch.float32, kernels_of(WIDENED))
     except NoKernels as error:
         pytest.skip(str(error))
-    exact = NativeStack.of(rounded, torch.float32, kernels_of("float32_avx2"))
+    exact = NativeStack.of(rounded, torch.float32, kernels_of(FLOAT32))
     exact._vectors = dict(zip(exact._vectors, widening._vectors.values(), strict=True))
     encoder.executor, rounded.executor = widening, exact
     plan = Plan(range(1, encoder.config.num_layers + 1))

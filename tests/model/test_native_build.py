@@ -1,4 +1,4 @@
-"""How the kernels are built, found, chosen, told from those of another version, and run under sanitizers."""
+"""How the kernels are built, found, told from those of another version, and run under sanitizers."""
 
 import os
 import platform
@@ -20,103 +20,16 @@ from model.pytorch.backend import TorchBackend
 from model.pytorch.kernels import library, structures
 from model.pytorch.kernels.build import NotBuilt, build, find_compiler, find_machine
 from model.pytorch.kernels.instructions import EIGHT_BITS, KERNEL_SETS
-from model.pytorch.kernels.library import NoKernels, find_int8_kernels, find_kernels
+from model.pytorch.kernels.library import NoKernels, find_kernels
 from model.pytorch.kernels.sources import FOLDER
 from tests.references.checkpoints import MINILM
 from tests.support.backends import instructions
-from tests.support.kernel import needs_kernels
+from tests.support.kernel import capabilities, needs_kernels
 from tests.support.serving import ROOT
 
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="these instructions are those of x86-64")
 CROSS, QEMU = "aarch64-linux-gnu-g++", shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 needs_cross_compiler = pytest.mark.skipif(shutil.which(CROSS) is None, reason=f"there is no {CROSS}")
-
-NEITHER = "the processor has neither AVX-512 nor AVX2 with FMA and F16C"
-
-
-@needs_kernels
-@on_x86
-@pytest.mark.parametrize(
-    ("masked", "dtype", "wanted"),
-    [
-        ((), torch.float32, "avx512"),
-        *(((f"avx512_{part}",), torch.float32, "avx2") for part in ("f", "bw", "vl", "dq")),
-        *((("avx512_f", part), torch.float32, NEITHER) for part in ("avx2", "fma3", "f16c")),
-        (("avx2",), torch.float32, "avx512"),
-        *(((f"avx512_{part}",), torch.bfloat16, "avx2") for part in ("f", "bw", "vl", "dq")),
-        *((("avx512_f", part), torch.bfloat16, NEITHER) for part in ("avx2", "fma3", "f16c")),
-        (("amx_bf16", "slow_avx512_bf16"), torch.bfloat16, "avx512_bf16"),
-        (("amx_tile", "slow_avx512_bf16"), torch.bfloat16, "avx512_bf16"),
-        (("amx_tile",), torch.bfloat16, "avx512"),
-        (("avx512_bf16",), torch.bfloat16, "avx512"),
-        ((), torch.float16, "there are none for float16"),
-        (("avx512_f",), torch.float16, "there are none for float16"),
-    ],
-)
-def test_only_what_the_processor_can_do_is_chosen(
-    masked: tuple[str, ...], dtype: torch.dtype, wanted: str
-) -> None:
-    """A set of instructions that is masked off leads to the next, and to none where nothing fits."""
-    able = ("avx2", "fma3", "f16c", *(f"avx512_{part}" for part in ("f", "bw", "vl", "dq", "bf16")))
-    can = dict.fromkeys((*able, "slow_avx512_bf16", "amx_tile", "amx_bf16"), True) | dict.fromkeys(
-        masked, False
-    )
-    if " " in wanted:
-        with pytest.raises(NoKernels, match=f"^{wanted}$"):
-            find_kernels(dtype, can)
-    else:
-        assert find_kernels(dtype, can).instructions == wanted
-
-
-@needs_kernels
-@on_x86
-@pytest.mark.parametrize(
-    ("masked", "wanted"),
-    [
-        ((), ("avx512_vnni", torch.float32)),
-        (("slow_avx512_bf16",), ("avx512_vnni", torch.bfloat16)),
-        (("slow_avx512_bf16", "amx_tile"), ("amx", torch.bfloat16)),
-        (("avx512_bf16",), ("avx512_vnni", torch.float32)),
-        (("avx512_vnni",), ("avx512", torch.float32)),
-        (("avx512_vnni", "slow_avx512_bf16"), ("avx512", torch.float32)),
-        (("avx512_f",), ("avx_vnni", torch.float32)),
-        (("avx512_f", "avx_vnni"), ("avx2", torch.float32)),
-        (("avx512_bw", "slow_avx512_bf16", "avx_vnni"), ("avx2", torch.float32)),
-        *((("avx512_f", part), NEITHER) for part in ("avx2", "fma3", "f16c")),
-    ],
-)
-def test_products_of_eight_bits_have_their_surroundings_in_the_faster_precision(
-    masked: tuple[str, ...], wanted: str | tuple[str, torch.dtype]
-) -> None:
-    """Bfloat16 where there are instructions made for it, float32 elsewhere; `masked` turns each over.
-
-    With VNNI numbers have eight bits, without it seven.
-    """
-    able = ("avx2", "fma3", "f16c", *(f"avx512_{part}" for part in ("f", "bw", "vl", "dq", "bf16", "vnni")))
-    able += ("avx_vnni",)
-    can = dict.fromkeys((*able, "slow_avx512_bf16", "amx_bf16"), True) | {"amx_tile": False}
-    can |= {name: not can[name] for name in masked}
-    if isinstance(wanted, str):
-        with pytest.raises(NoKernels, match=f"^{wanted}$"):
-            find_int8_kernels(can)
-        return
-    if wanted[0] == "amx" and library._library().headlight_enable_amx() != 1:
-        pytest.skip("Linux grants no AMX tiles here")
-    kernels, dtype = find_int8_kernels(can)
-    assert (kernels.instructions, dtype) == wanted
-    assert kernels.products.int8 is not None
-    assert kernels.products.int8.steps == (127 if wanted[0] in {"amx", "avx512_vnni", "avx_vnni"} else 63)
-
-
-@needs_kernels
-@on_x86
-def test_heads_that_fill_no_row_of_a_tile_are_attended_with_vectors_in_eight_bits() -> None:
-    """AMX does not keep a model of small heads from running in eight bits."""
-    able = ("avx2", "fma3", "f16c", *(f"avx512_{part}" for part in ("f", "bw", "vl", "dq", "bf16", "vnni")))
-    can = dict.fromkeys((*able, "slow_avx512_bf16", "amx_bf16", "amx_tile"), True)
-    kernels, dtype = find_int8_kernels(can, head_size=48)
-    assert (kernels.instructions, dtype) == ("avx512_vnni", torch.float32)
-    assert kernels.head_step == 16
 
 
 @pytest.mark.parametrize(
@@ -262,21 +175,32 @@ def test_a_library_has_the_kernels_of_the_processor_that_it_is_compiled_for(
     build(tmp_path / "lib.so", ["-O0", "-Werror"])
     assert (tmp_path / "lib.so").read_bytes()[18:20] == b"\xb7\x00", "the machine in the header: ARM64"
     found = exported(tmp_path / "lib.so")
-    assert {name.rpartition("_")[2] for name in found if "float32" in name or "bfloat16" in name} == {"neon"}
+    ended = {
+        re.sub(r".*_(float32|bfloat16)_", r"\1 ", name) for name in found if re.search("float(16|32)_", name)
+    }
+    compiled = [one for one in (*KERNEL_SETS, *EIGHT_BITS) if one.instructions.machine == "aarch64"]
+    assert ended == {f"{one.precision} {one.instructions.name}" for one in compiled}
     assert {"headlight_attend_float32_neon", "headlight_run_layers", "headlight_sources"} <= found
 
 
 @needs_cross_compiler
 @pytest.mark.thorough
 @pytest.mark.skipif(QEMU is None, reason="there is no qemu-aarch64")
-@pytest.mark.parametrize("processor", ["max", "cortex-a72"])
+@pytest.mark.parametrize(
+    ("processor", "sets"),
+    [
+        ("max", ["neon", "neon_bf16", "neon_dotprod", "neon_i8mm"]),
+        ("neoverse-n1", ["neon_dotprod"]),
+        ("cortex-a72", ["neon"]),
+    ],
+)
 def test_kernels_for_arm64_compute_what_naive_ones_do(
-    processor: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    processor: str, sets: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Emulated, as new as can be and as old as ARM64 is, watched for undefined behaviour."""
     monkeypatch.setenv("CXX", CROSS)
     program = compile_sanitized(tmp_path, ["-fsanitize=undefined"])
-    command = [str(QEMU), "-cpu", processor, "-L", "/usr/aarch64-linux-gnu", str(program), "3", "neon"]
+    command = [str(QEMU), "-cpu", processor, "-L", "/usr/aarch64-linux-gnu", str(program), "3", *sets]
     run_sanitized(command, timeout=900)  # an emulator is slow
 
 
@@ -344,8 +268,10 @@ def test_where_there_are_no_kernels_nobody_is_told_to_install_a_compiler(
 def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     """Random shapes, lengths and views, and arguments that do not fit, with every access watched."""
     program = compile_sanitized(tmp_path, ["-fsanitize=address,undefined"])
-    can = torch.cpu.get_capabilities()
+    can = capabilities()
     sets = ["neon"] if can.get("neon") else ["avx2"]
+    sets += [f"neon_{one}" for one in ("bf16", "i8mm") if can.get("neon") and can.get(one)]
+    sets += ["neon_dotprod"] if can.get("asimddp") else []
     sets += ["avx512"] if instructions(torch.float32) == "avx512" else []
     sets += ["avx512_bf16"] if can.get("avx512_bf16") else []
     sets += ["avx_vnni"] if can.get("avx_vnni") else []

@@ -23,9 +23,10 @@ from model.pytorch.kernels.library import (
 )
 from model.pytorch.kernels.panels import lay_out
 from model.pytorch.kernels.structures import Linear, Product
+from tests.support.kernel import capabilities
 
-EIGHT, SEVEN = Rounding(127, 2**15), Rounding(63, 64)
-"""With VNNI, and without it."""
+EIGHT, SEVEN, SIGNED = Rounding(127, 2**15, 128), Rounding(63, 64, 64), Rounding(127, 2**15, 0)
+"""With VNNI, without it, and on ARM64."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Multiplying:
 def products(request: pytest.FixtureRequest) -> Multiplying:
     """Those of each instruction set that the processor has."""
     one: KernelSet = request.param
-    can = torch.cpu.get_capabilities()
+    can = capabilities()
     if lacking := [name for name in one.instructions.capabilities if not can.get(name)]:
         pytest.skip(f"the processor has no {lacking}")
     try:
@@ -57,7 +58,7 @@ def products(request: pytest.FixtureRequest) -> Multiplying:
     except NoKernels as error:
         pytest.skip(str(error))
     assert kernels.instructions == one.instructions.name.removesuffix("_bf16")
-    assert kernels.products.int8 == (EIGHT if "vnni" in one.name else SEVEN)
+    assert kernels.products.int8 == (SIGNED if "neon" in one.name else EIGHT if "vnni" in one.name else SEVEN)
     assert str(dtype) == f"torch.{one.precision}"
     return Multiplying(kernels.products, dtype)
 
@@ -88,7 +89,8 @@ def multiply(
     outputs, inputs = of.high.shape
     products, x = by.products, of.x.to(by.dtype)
     panels, low = (
-        lay_out(unsigned(weight, of.rounding), products.columns, gated=gated) for weight in (of.high, of.low)
+        lay_out(stored(weight, of.rounding), products.columns, gated=gated, word=products.word)
+        for weight in (of.high, of.low)
     )
     width = outputs // 2 if gated else outputs
     room = torch.full((len(x) * width + 9,), 7.0, dtype=by.dtype)
@@ -114,7 +116,7 @@ def operands(by: Multiplying, rows: int, words: int, outputs: int) -> Operands:
     """Random ones, whose rows are of very different sizes; x is the same in bfloat16."""
     generator = torch.Generator().manual_seed(rows * words + outputs)
     x = torch.randn(rows, 4 * words, generator=generator) * 10 ** torch.randn(rows, 1, generator=generator)
-    steps, group = by.rounding
+    steps, group, _ = by.rounding
     high, low = (
         torch.randint(-steps, steps + 1, (outputs, 4 * words), generator=generator) for _ in range(2)
     )
@@ -126,9 +128,9 @@ def operands(by: Multiplying, rows: int, words: int, outputs: int) -> Operands:
     return Operands(x.bfloat16().float(), high, low, bias, scales, smoothing, by.rounding)
 
 
-def unsigned(whole: Tensor, rounding: Rounding) -> Tensor:
+def stored(whole: Tensor, rounding: Rounding) -> Tensor:
     """Whole numbers as the kernels want them."""
-    return (whole + rounding.steps + 1).to(torch.uint8)
+    return (whole + rounding.added).to(torch.uint8 if rounding.added else torch.int8)
 
 
 def groups(of: Operands) -> list[slice]:
@@ -199,7 +201,7 @@ def test_a_precise_product_of_any_shape_is_near_the_exact_one(
 
 def whole_operands(by: Multiplying, x: Tensor, weight: Tensor) -> Operands:
     """Whole numbers that rounding leaves as they are: each group of x (T, in) has one of the largest size."""
-    steps, group = by.rounding
+    steps, group, _ = by.rounding
     x[:, ::group] = torch.where(x[:, ::group] < 0, -steps, steps)
     outputs, inputs = weight.shape
     scales = torch.ones(-(-inputs // group), outputs)
@@ -261,7 +263,7 @@ def test_extreme_rows_stay_themselves(products: Multiplying, precise: bool) -> N
     assert torch.equal(found[0], of.bias.to(products.dtype).float())
     expected = naive(of, precise=precise)
     digits = (
-        1e-4 if products.rounding == EIGHT else 4e-4
+        1e-4 if products.rounding.steps == EIGHT.steps else 4e-4
     )  # steps of what is left over are four times as large
     for row in (1, 2, 5):
         size = expected[row].abs().max()
@@ -291,7 +293,7 @@ def test_a_row_has_the_same_bits_in_every_batch(products: Multiplying, precise: 
 def test_arguments_that_do_not_fit_are_refused(products: Multiplying) -> None:
     """Inputs that fill no words, and a precise product without what is left over."""
     of = operands(products, 3, 8, 10)
-    panels = lay_out(unsigned(of.high, of.rounding), products.products.columns)
+    panels = lay_out(stored(of.high, of.rounding), products.products.columns, word=products.products.word)
     output = torch.empty(30)
     for inputs, precise in ((31, False), (32, True), (2**15 + 4, False)):
         linear = Linear(

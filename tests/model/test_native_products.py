@@ -16,11 +16,12 @@ from model.encoder.parts import Activation
 from model.pytorch.kernels.library import ACTIVATIONS, Products, check
 from model.pytorch.kernels.panels import lay_out
 from model.pytorch.kernels.structures import Linear, Product
-from tests.support.kernel import AMX, EMULATED, STEPS, WIDENED, kernels_of, multiply
+from tests.support.kernel import AMX, EMULATED, ROUNDED, STEPS, WIDENED, kernels_of, multiply
+from tests.support.kernel import FLOAT32 as EXACT_STEPS
 
 # ------------------------------------------------------------------------------------------- products
 
-FLOAT32 = (*(name for name in STEPS if name.startswith("float32")), WIDENED)
+FLOAT32 = (*(name for name in STEPS if name.startswith("float32")), WIDENED, ROUNDED)
 """Products that read and write float32."""
 BFLOAT16 = (*(name for name in STEPS if name.startswith("bfloat16")), AMX, EMULATED)
 """Those that read and write bfloat16."""
@@ -46,6 +47,11 @@ def products_of_bfloat16(request: pytest.FixtureRequest) -> Products:
 def as_multiplied(products: Products, weight: Tensor) -> Tensor:
     """Convert a weight to the precision in which products of float32 read it."""
     return weight.bfloat16() if products.widens else weight
+
+
+def as_read(products: Products, x: Tensor) -> Tensor:
+    """Round numbers as products of float32 do that multiply eight bytes of bfloat16 at a time."""
+    return x.bfloat16().float() if products.word == 8 else x
 
 
 def root_mean_square(x: Tensor) -> float:
@@ -74,7 +80,7 @@ def operands(rows: int, inputs: int, outputs: int) -> tuple[Tensor, Tensor, Tens
 def test_a_product_of_any_shape_is_exact(products: Products, rows: int, inputs: int, outputs: int) -> None:
     """Within few roundings of the sum of its terms' sizes."""
     x, weight, bias = operands(rows, inputs, outputs)
-    weight = as_multiplied(products, weight)
+    weight, x = as_multiplied(products, weight), as_read(products, x)
     exact = x.double() @ weight.double().T + bias
     sizes = x.double().abs() @ weight.double().abs().T + bias.abs()
     assert ((product(products, x, weight, bias) - exact).abs() <= 1e-6 * sizes).all()
@@ -88,7 +94,7 @@ def test_widened_weights_give_the_bits_of_float32(
     activation: Activation | None, gated: bool, rows: int, inputs: int, outputs: int
 ) -> None:
     """Those of a product in float32 with weights that are rounded to bfloat16."""
-    widened, exact = own_products(WIDENED), own_products("float32_avx2")
+    widened, exact = own_products(WIDENED), own_products(EXACT_STEPS)
     x, weight, bias = operands(rows, inputs, 2 * outputs)
     weight, width = weight.bfloat16(), outputs if gated else 2 * outputs
     ours, theirs = torch.full((2, rows, width), torch.nan)
@@ -130,7 +136,8 @@ def test_a_gate_is_activated_and_multiplies_its_value(
     """In float32, from the sums themselves: also in bfloat16 only the result is rounded."""
     products, rounds = own_products(steps), steps in BFLOAT16
     x, weight, bias = operands(9, 20, 2 * outputs)
-    x, weight = (x.bfloat16(), weight.bfloat16()) if rounds else (x, as_multiplied(products, weight))
+    weight = weight.bfloat16() if rounds else as_multiplied(products, weight)
+    x = x.bfloat16() if rounds else as_read(products, x)
     room = torch.full((9 * outputs + 9,), 7.0, dtype=x.dtype)
     multiply(products, x, weight, bias, room, activation, gated=True)
     gate, value = (x.double() @ weight.double().T + bias).chunk(2, dim=1)
@@ -164,7 +171,7 @@ def test_what_is_not_finite_stays_so_in_bfloat16(products_of_bfloat16: Products)
 def test_long_sums_are_as_exact_as_those_of_pytorch(products: Products, inputs: int, outputs: int) -> None:
     """Partial sums keep the rounding error from growing."""
     x, weight, bias = operands(200, inputs, outputs)
-    weight = as_multiplied(products, weight)
+    weight, x = as_multiplied(products, weight), as_read(products, x)
     exact = x.double() @ weight.double().T + bias
     theirs = torch.nn.functional.linear(x, weight.float(), bias) - exact
     assert root_mean_square(product(products, x, weight, bias) - exact) <= root_mean_square(theirs)
@@ -175,7 +182,8 @@ def test_a_row_has_the_same_bits_in_every_batch(steps: str) -> None:
     """However many rows there are, and on however many threads."""
     products, (x, weight, bias) = own_products(steps), operands(600, 420, 100)
     rounds = steps in BFLOAT16
-    x, weight = (x.bfloat16(), weight.bfloat16()) if rounds else (x, as_multiplied(products, weight))
+    weight = weight.bfloat16() if rounds else as_multiplied(products, weight)
+    x = x.bfloat16() if rounds else as_read(products, x)
     whole = product(products, x, weight, bias)
     exact = x.double() @ weight.double().T + bias
     assert ((whole - exact).abs() <= (exact.abs() / 256 if whole.dtype == torch.bfloat16 else 0) + 1e-4).all()
@@ -206,7 +214,7 @@ def test_a_wrong_product_is_refused(products: Products, wrong: dict[str, Any]) -
     """Before anything is read."""
     x, weight, bias = operands(2, 8, 16)
     weight = as_multiplied(products, weight)
-    panels, output = lay_out(weight, products.columns, widened=products.widens), torch.zeros(2, 16)
+    panels, output = lay_out(weight, products.columns, word=products.word), torch.zeros(2, 16)
     linear = Linear(panels=panels.data_ptr(), bias=bias.data_ptr(), inputs=8, outputs=16)
     good = Product(linear=linear, x=x.data_ptr(), output=output.data_ptr(), tokens=2)
     assert products.multiply(byref(good)) == 0

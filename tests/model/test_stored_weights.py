@@ -17,7 +17,7 @@ from model.checkpoints.checkpoint import load_checkpoint
 from model.contract import FloatArray, Output
 from model.encoder.parts import Activation
 from model.pytorch.backend import TorchBackend
-from model.pytorch.kernels.instructions import KERNEL_SETS
+from model.pytorch.kernels.instructions import KERNEL_SETS, NEON_DOTPROD
 from model.pytorch.kernels.library import (
     ACTIVATIONS,
     STORED,
@@ -30,7 +30,8 @@ from tests.support.kernel import kernels_of, multiply, needs_int8, restrict_to
 from tests.support.product import run, want_all
 
 SETS = {one.name: one.instructions for one in KERNEL_SETS if one.precision == "float32"}
-del SETS["float32_neon"]  # it has no eight bits, beside which these products run
+WITH_EIGHT_BITS = SETS | {"float32_neon": NEON_DOTPROD}
+"""The least that each has beside them on processors with eight bits."""
 
 
 @pytest.fixture(params=SETS)
@@ -45,7 +46,7 @@ def instructions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture(params=["all", *SETS])
 def _processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """This one, and those that have one set alone."""
-    restrict_to(SETS.get(request.param), monkeypatch)
+    restrict_to(WITH_EIGHT_BITS.get(request.param), monkeypatch)
 
 
 def describe(parts: Sequence[Tensor]) -> Any:

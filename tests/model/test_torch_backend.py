@@ -25,7 +25,7 @@ from model.tokenization.tokenizer import TextTokenizer
 from tests.references.checkpoints import MINILM
 from tests.references.comparing import distance
 from tests.support.backends import PLAIN, instructions, small
-from tests.support.kernel import held_to_avx2, needs_kernels, stand_ins, thread_number
+from tests.support.kernel import held_to_widening, needs_kernels, stand_ins, thread_number
 from tests.support.product import minilm, run, want_all
 
 AVX2 = "bfloat16 with AVX2"
@@ -49,7 +49,7 @@ def minilm_in_bfloat16(kind: str) -> TorchBackend:
     """The embedded model as this processor runs it in bfloat16, or as one without AVX-512 does."""
     if kind != AVX2:
         return minilm_in("bfloat16")
-    with held_to_avx2():
+    with held_to_widening():
         return minilm_in("bfloat16")
 
 
@@ -209,7 +209,7 @@ def test_auto_is_float32_where_kernels_with_avx2_cannot_run_a_model(options: dic
     """PyTorch would run it in bfloat16 without instructions for that; by name it is taken as it is."""
     config = replace(minilm().encoder.config, **options)
     runs = "num_heads" in options
-    with held_to_avx2():
+    with held_to_widening():
         assert choose("auto", config=config).name == ("bfloat16" if runs else "float32")
         assert choose("auto", config=config, native=False) == choose("float32", config=config, native=False)
         named = choose("bfloat16", config=config)

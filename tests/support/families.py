@@ -18,7 +18,7 @@ from model.pytorch.backend import TorchBackend
 from tests.references.comparing import distance, relative_distance
 from tests.references.families import VOCABULARY, Written, change_config, write_model
 from tests.references.jina_v3 import CODE
-from tests.support.kernel import held_to_avx2, round_to_bfloat16
+from tests.support.kernel import EVERY, held_to_widening, round_to_bfloat16
 from tests.support.product import run, want_all
 
 Array = NDArray[np.float64]
@@ -155,15 +155,15 @@ def check_torch(reference: Reference, inputs: Sequence[Encoding] | None = None) 
 
 
 def check_widened(reference: Reference, inputs: Sequence[Encoding]) -> None:
-    """With AVX2 in bfloat16, states and maps are float64's of rounded weights, and near the reference's.
+    """With widened weights, states and maps are float64's of rounded weights, and near the reference's.
 
     Vectors of distances are not rounded, so with disentangled attention they are only near.
     """
-    with held_to_avx2():
+    with held_to_widening():
         backend = TorchBackend(load_checkpoint(reference.folder), device="cpu", dtype="bfloat16")
     if backend.info.kernels is None:
         return
-    assert (backend.info.kernels, backend.info.dtype) == ("avx2", "bfloat16")
+    assert (backend.info.kernels, backend.info.dtype) == (EVERY, "bfloat16")
     rounded = load_checkpoint(reference.folder)
     round_to_bfloat16(rounded.encoder)
     disentangled = rounded.encoder.config.disentangled is not None

@@ -74,10 +74,14 @@ STEPS = tuple(
 )
 """A precision and instructions, for each of which the steps are compiled."""
 
-WIDENED = "bfloat16_avx2"
-"""Products that widen weights in bfloat16, and the other steps of `float32_avx2`."""
-FLOAT32 = "float32_neon" if platform.machine() == "aarch64" else "float32_avx2"
+EVERY = "neon" if platform.machine() == "aarch64" else "avx2"
+"""The instructions that every processor with kernels has."""
+FLOAT32 = f"float32_{EVERY}"
 """Those of `STEPS` that every processor with kernels runs."""
+WIDENED = f"bfloat16_{EVERY}"
+"""Products that widen weights in bfloat16, and the other steps of `FLOAT32`."""
+ROUNDED = "bfloat16_neon_bf16"
+"""Products that also round what they read to bfloat16, and the other steps of `FLOAT32`."""
 
 AMX, EMULATED = "bfloat16_amx", "bfloat16_emulated"
 """Attention and products with tiles, which are those of the processor or emulated, and the other steps of
@@ -88,7 +92,7 @@ _OPENMP = CDLL(None)  # PyTorch's, among all that the process has loaded
 
 
 def kernels_of(steps: str) -> Kernels:
-    """Those of one of `STEPS`, `WIDENED`, `AMX` or `EMULATED`; skips without their instructions."""
+    """Those of one of `STEPS`, `WIDENED`, `ROUNDED`, `AMX` or `EMULATED`; skips without them."""
     if steps == EMULATED:
         return _emulated()
     kernels = next(one for one in KERNEL_SETS if one.name == steps)
@@ -96,17 +100,23 @@ def kernels_of(steps: str) -> Kernels:
         compiled = library._library()
     except NoKernels as error:
         pytest.skip(str(error))
-    if not kernels.suits(torch.cpu.get_capabilities()) or (
-        kernels.tiled and compiled.headlight_enable_amx() != 1
-    ):
+    if not kernels.suits(capabilities()) or (kernels.tiled and compiled.headlight_enable_amx() != 1):
         pytest.skip(f"the processor has no {kernels.instructions.name}")
     return Kernels.of(compiled, kernels)
 
 
+def capabilities() -> dict[str, bool]:
+    """What this processor can, as kernels are chosen by; nothing where none were built."""
+    try:
+        return library._capabilities(library._library())
+    except NoKernels:
+        return {}
+
+
 @contextmanager
-def held_to_avx2() -> Iterator[None]:
-    """Choose kernels as on a processor without AVX-512 inside the `with` block."""
-    can = {**torch.cpu.get_capabilities(), "avx512_f": False}
+def held_to_widening() -> Iterator[None]:
+    """Choose kernels as on a processor without AVX-512, or without BFMMLA, inside the `with` block."""
+    can = {**capabilities(), "avx512_f": False, "bf16": False}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "_capabilities", lambda _: can)
         yield
@@ -129,7 +139,7 @@ def restrict_to(instructions: Instructions | None, monkeypatch: pytest.MonkeyPat
     """
     if instructions is None:
         return
-    can = torch.cpu.get_capabilities()
+    can = capabilities()
     if not all(map(can.get, instructions.capabilities)):
         pytest.skip(f"the processor has no {instructions.name}")
     monkeypatch.setattr(library, "_capabilities", lambda _: dict.fromkeys(instructions.capabilities, True))
@@ -197,7 +207,7 @@ def multiply(
     W is in bfloat16 for products that widen it, else all but b in their precision.
     `output` (T, out), with a gate (T, out / 2), may have more numbers behind it, which are left as they are.
     """
-    panels = lay_out(weight, products.columns, gated=gated, widened=products.widens)
+    panels = lay_out(weight, products.columns, gated=gated, word=products.word)
     outputs, inputs = weight.shape
     linear = Linear(
         panels=panels.data_ptr(),

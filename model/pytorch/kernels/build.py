@@ -12,7 +12,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from model.pytorch.kernels.instructions import AVX2, AVX512, EIGHT_BITS, KERNEL_SETS, Instructions, KernelSet
+from model.pytorch.kernels.instructions import (
+    AVX2,
+    AVX512,
+    EIGHT_BITS,
+    KERNEL_SETS,
+    NEON,
+    Instructions,
+    KernelSet,
+)
 from model.pytorch.kernels.sources import FOLDER, checksum
 
 _COMMON = ("-std=c++20", "-O3", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-Wall", "-Wextra")
@@ -49,7 +57,7 @@ _SETS = (
     *reversed(KERNEL_SETS),
     *reversed(EIGHT_BITS),
     # Where there are eight bits, what is observed runs with weights as a file holds them.
-    *(KernelSet("float32", one, source="stored") for one in (AVX2, AVX512)),
+    *(KernelSet("float32", one, source="stored") for one in (AVX2, AVX512, NEON)),
 )
 _OBJECTS = [_Object(one.source, one.instructions, one.name, one.precision) for one in _SETS]
 _MACHINES = {one.instructions.machine for one in KERNEL_SETS}

@@ -56,7 +56,8 @@ class RoundedWeights:
     """W (out, in) in eight bits, and what rounding left over in eight more.
 
     With n steps, row o and column i of W, in group g of inputs, are
-    (high − n − 1 + (low − n − 1) / 2n)[o, i] · scales[g, o] · smoothing[i]: `high` and `low` uint8 (out, in),
+    (high − a + (low − a) / 2n)[o, i] · scales[g, o] · smoothing[i], with what is added, a: `high` and `low`
+    bytes (out, in),
     `scales` float32 (groups, out), and `smoothing` float32 (in,), by which inputs are multiplied. `precise`
     says that products without `low` lose too much; without a product that reads it, `low` is None.
     """
@@ -141,9 +142,10 @@ def round_weights(weight: Tensor, inputs: Inputs, rounding: Rounding) -> Rounded
     error = _product(inputs.rows * smoothing, whole, scales, rounding) - expected
     precise = not bool(error.norm() <= _MOST_ERROR * expected.norm())
     kept = precise or inputs.observed
-    added = rounding.steps + 1
-    low = steps.sub_(whole).mul_(2 * rounding.steps).round_().add_(added).to(torch.uint8) if kept else None
-    return RoundedWeights(whole.add_(added).to(torch.uint8), low, scales, smoothing, precise)
+    added = rounding.added
+    byte = torch.uint8 if added else torch.int8
+    low = steps.sub_(whole).mul_(2 * rounding.steps).round_().add_(added).to(byte) if kept else None
+    return RoundedWeights(whole.add_(added).to(byte), low, scales, smoothing, precise)
 
 
 def _divide_by_scales(x: Tensor, rounding: Rounding) -> Tensor:

@@ -8,7 +8,7 @@ class Instructions(NamedTuple):
     """Some instructions of processors.
 
     `name` is also that of the C++ namespace of what is compiled for them. `flags` are those of the compiler,
-    `capabilities` those of `torch.cpu.get_capabilities()`, and `vectors` the header in cpp/vectors. `machine`
+    `capabilities` those of `_capabilities` in library.py, and `vectors` the header in cpp/vectors. `machine`
     is what `platform.machine()` calls processors that may have them.
     """
 
@@ -37,6 +37,9 @@ AMX = AVX512_BF16.with_("amx", ("-mamx-tile", "-mamx-bf16"), ("amx_tile", "amx_b
 AVX512_VNNI = AVX512.with_("avx512_vnni", ("-mavx512vnni",), ("avx512_vnni",))
 AVX512_VNNI_BF16 = AVX512_BF16.with_("avx512_vnni_bf16", ("-mavx512vnni",), ("avx512_vnni",))
 NEON = Instructions("neon", ("-march=armv8-a",), ("neon",), vectors="neon", machine="aarch64")
+NEON_BF16 = NEON.with_("neon_bf16", ("-march=armv8.2-a+bf16",), ("bf16",))
+NEON_DOTPROD = NEON.with_("neon_dotprod", ("-march=armv8.2-a+dotprod",), ("asimddp",))
+NEON_I8MM = NEON_DOTPROD.with_("neon_i8mm", ("-march=armv8.2-a+dotprod+i8mm",), ("i8mm",))
 
 
 class KernelSet(NamedTuple):
@@ -56,7 +59,12 @@ class KernelSet(NamedTuple):
     tiled: bool = False
     """Whether attention and products are computed with tiles, which the system has to grant."""
     widens: bool = False
-    """Whether only weights are in this precision: products widen them to float32, in which all else is."""
+    """Whether only weights are in this precision, and what products multiply them with: all else is float32.
+
+    Without instructions for it, weights are widened to float32, and only they are in this precision.
+    """
+    word: int = 4
+    """The bytes of a column of a panel that lie together: see `lay_out`."""
     slow: str | None = None
     """A capability of processors on which others are faster."""
 
@@ -71,15 +79,20 @@ class KernelSet(NamedTuple):
 
 
 _EXACT_AVX2 = KernelSet("float32", AVX2, head_step=8)
+_EXACT_NEON = KernelSet("float32", NEON, head_step=4)
 _PAIRS = KernelSet("bfloat16", AVX512_BF16, multiplies_pairs=True, slow="slow_avx512_bf16")
 KERNEL_SETS = (
     KernelSet("bfloat16", AMX, source="amx", steps=_PAIRS, head_step=32, multiplies_pairs=True, tiled=True),
     _PAIRS,
     KernelSet("bfloat16", AVX512),
     KernelSet("float32", AVX512),
-    KernelSet("bfloat16", AVX2, source="linear/widened", steps=_EXACT_AVX2, head_step=8, widens=True),
+    KernelSet("bfloat16", AVX2, source="linear/widened", steps=_EXACT_AVX2, head_step=8, widens=True, word=2),
     _EXACT_AVX2,
-    KernelSet("float32", NEON, head_step=4),
+    KernelSet(
+        "bfloat16", NEON_BF16, source="linear/widened", steps=_EXACT_NEON, head_step=4, widens=True, word=8
+    ),
+    KernelSet("bfloat16", NEON, source="linear/widened", steps=_EXACT_NEON, head_step=4, widens=True, word=2),
+    _EXACT_NEON,
 )
 """All of them, the fastest first."""
 
@@ -89,8 +102,12 @@ EIGHT_BITS = (
     KernelSet("float32", AVX512, source="int8"),
     KernelSet("float32", AVX_VNNI, source="int8"),
     KernelSet("float32", AVX2, source="int8"),
+    KernelSet("float32", NEON_I8MM, source="int8", word=8),
+    KernelSet("float32", NEON_DOTPROD, source="int8"),
 )
 """Products of eight-bit integers, by the precision of what they read and write, the fastest first."""
 
 LACKING = "the processor has neither AVX-512 nor AVX2 with FMA and F16C"
 """Why there are no kernels."""
+LACKING_ON_ARM64 = "the processor has no dot products of eight-bit numbers (asimddp in /proc/cpuinfo)"
+"""Why there are none of eight bits on ARM64, where there are others for every processor."""

@@ -16,7 +16,13 @@ import torch
 from model.encoder.config import EncoderConfig
 from model.encoder.parts import Activation
 from model.errors import Stopped
-from model.pytorch.kernels.instructions import EIGHT_BITS, KERNEL_SETS, LACKING, KernelSet
+from model.pytorch.kernels.instructions import (
+    EIGHT_BITS,
+    KERNEL_SETS,
+    LACKING,
+    LACKING_ON_ARM64,
+    KernelSet,
+)
 from model.pytorch.kernels.sources import checksum
 
 FILE = Path(__file__).parent / "libheadlight.so"
@@ -49,10 +55,14 @@ class NoKernels(Exception):
 
 
 class Rounding(NamedTuple):
-    """How numbers are rounded: to whole ones from -`steps` to `steps`, a scale for each `group` of inputs."""
+    """How numbers are rounded: to whole ones from -`steps` to `steps`, a scale for each `group` of inputs.
+
+    Those of weights are stored with so much `added`: bytes without a sign, unless nothing is.
+    """
 
     steps: int
     group: int
+    added: int
 
 
 class Products(NamedTuple):
@@ -63,7 +73,9 @@ class Products(NamedTuple):
     int8: Rounding | None = None
     """How weights of eight bits are rounded, if they also multiply those."""
     widens: bool = False
-    """Whether they multiply weights in bfloat16, but read and write float32."""
+    """Whether they multiply weights in bfloat16, but read and write float32: see `KernelSet`."""
+    word: int = 4
+    """The bytes of a column of a panel that lie together: see `lay_out`."""
 
 
 class Kernels(NamedTuple):
@@ -103,7 +115,10 @@ class Kernels(NamedTuple):
             find("collect"),
             find("embed"),
             Products(
-                find("multiply", kernels), _constant(library, "columns", kernels), widens=kernels.widens
+                find("multiply", kernels),
+                _constant(library, "columns", kernels),
+                widens=kernels.widens,
+                word=kernels.word,
             ),
             kernels.head_step,
             kernels.multiplies_pairs,
@@ -152,8 +167,7 @@ def _share_openmp() -> None:
 def find_kernels(dtype: torch.dtype, capabilities: Mapping[str, bool] | None = None) -> Kernels:
     """Find the fastest kernels for a precision; raises NoKernels if none run on this processor.
 
-    `capabilities` are in the form of `torch.cpu.get_capabilities()`, which is also the default, with one more
-    of our own: `slow_avx512_bf16`.
+    `capabilities` are those of `_capabilities` by default.
     """
     return Kernels.of(_library(), _find(dtype, capabilities)[0])
 
@@ -206,12 +220,14 @@ def find_int8_kernels(
         if kernels.multiplies_pairs == products.multiplies_pairs:
             break
     else:
-        raise NoKernels(LACKING)
+        raise NoKernels(LACKING_ON_ARM64 if can.get("neon") else LACKING)
     multiply = getattr(library, f"headlight_int8_multiply_{products.name}")
     rounding = Rounding(*(_constant(library, f"int8_{name}", products) for name in Rounding._fields))
     return Kernels.of(library, kernels)._replace(
         instructions=(kernels if kernels.tiled else products).instructions.name.removesuffix("_bf16"),
-        products=Products(multiply, _constant(library, "columns", kernels.steps or kernels), rounding),
+        products=Products(
+            multiply, _constant(library, "columns", kernels.steps or kernels), rounding, word=products.word
+        ),
     ), dtype
 
 
@@ -257,5 +273,14 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _capabilities(library: ctypes.CDLL) -> dict[str, bool]:
-    """Those of PyTorch, and whether one VDPBF16PS takes longer than two float32 FMAs of the same work."""
-    return {**torch.cpu.get_capabilities(), "slow_avx512_bf16": library.headlight_is_intel() == 1}
+    """Find what the processor can: `torch.cpu.get_capabilities()`, and more of our own.
+
+    `slow_avx512_bf16` is whether one VDPBF16PS takes longer than two float32 FMAs of the same work. On ARM64
+    Linux says what instructions for products there are, by its names, because PyTorch guesses the model of a
+    processor that it cannot tell, and may find instructions that it lacks.
+    """
+    can = {**torch.cpu.get_capabilities(), "slow_avx512_bf16": library.headlight_is_intel() == 1}
+    if not can.get("neon"):
+        return can
+    found = library.headlight_arm64_products()
+    return can | {name: bool(found & 1 << bit) for bit, name in enumerate(("asimddp", "i8mm", "bf16"))}

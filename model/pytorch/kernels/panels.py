@@ -11,22 +11,24 @@ def lay_out(
     *,
     dtype: torch.dtype | None = None,
     gated: bool = False,
-    widened: bool = False,
+    word: int = 4,
 ) -> Tensor:
     """Lay out a matrix (out, in), in `dtype`, in panels for products; what fills the last one up is zero.
 
     The panels are (panels, in, columns, 1) in float32, (panels, in / 2, columns, 2) in bfloat16 and
-    (panels, in / 4, columns, 4) in uint8: words of 32 bits. If it is `gated`, each panel of its first half
-    is followed by that of its second. If it is in bfloat16, and to be `widened`, panels are
-    (panels, in, columns, 1), with columns in the order of linear/widened.cpp. Hardly anything else is
+    (panels, in / 4, columns, 4) in bytes: words of 32 bits. Those of another size, `word` bytes, are filled
+    up with zeros; with one number of bfloat16 in each, columns have the order of linear/widened.h. If it is
+    `gated`, each panel of its first half is followed by that of its second. Hardly anything else is
     allocated: a matrix may be large.
     """
     dtype = dtype or weight.dtype
     halves = weight.chunk(2) if gated else (weight,)
     outputs, inputs = halves[0].shape
-    per_word = 1 if widened else 4 // dtype.itemsize
-    words, (whole, rest) = inputs // per_word, divmod(outputs, columns)
-    order = (2, 2, columns // 4) if widened else (1, 1, columns)  # two vectors of two lanes
+    per_word = word // dtype.itemsize
+    words, (whole, rest) = -(-inputs // per_word), divmod(outputs, columns)
+    if inputs % per_word:
+        halves = tuple(F.pad(half, (0, -inputs % per_word)) for half in halves)
+    order = (2, 2, columns // 4) if word == 2 else (1, 1, columns)
     panels = torch.empty((whole + (rest > 0), len(halves), words, *order, per_word), dtype=dtype)
     for number, half in enumerate(halves):
         full, last = half[: whole * columns], half[whole * columns :]

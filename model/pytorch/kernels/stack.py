@@ -368,12 +368,14 @@ class NativeStack:
         columns and multiplies them by the others.
         """
         outputs, inputs = weight.shape
-        rounding, widened = self._products.int8, self._products.widens
+        products = self._products
+        rounding = products.int8
         rounded = None
         if inputs_seen is not None and rounding is not None:
             rounded = round_weights(weight, inputs_seen, rounding)
-        laid_out = partial(lay_out, columns=self._products.columns, gated=gated, widened=widened)
-        dtype = torch.bfloat16 if widened else self._dtype
+        word = products.word if products.widens or rounded is not None else 4
+        laid_out = partial(lay_out, columns=products.columns, gated=gated, word=word)
+        dtype = torch.bfloat16 if products.widens else self._dtype
         panels = laid_out(weight, dtype=dtype) if rounded is None else laid_out(rounded.high)
         if panels.data_ptr() % LINE:
             raise NoKernels("this build of PyTorch does not align its memory to cache lines")

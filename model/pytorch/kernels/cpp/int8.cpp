@@ -14,5 +14,6 @@ DECLARED(HEADLIGHT_KERNELS)
 
 const int64_t INT8(int8_steps) = STEPS;
 const int64_t INT8(int8_group) = GROUP;
+const int64_t INT8(int8_added) = ADDED;
 
 int INT8(int8_multiply)(const Product *all) { return multiply_int8<HEADLIGHT_PRECISION>(all); }

@@ -263,19 +263,23 @@ enum Outcome { DONE = 0, NO_MEMORY = -1, BAD_ARGUMENT = -2, STOPPED = -3 };
 #define HEADLIGHT_INT8(kernels)                                                                          \
     HEADLIGHT_EXPORTED int headlight_int8_multiply_##kernels(const Product *);                           \
     HEADLIGHT_EXPORTED extern const int64_t headlight_int8_steps_##kernels;   /* on either side of 0 */  \
-    HEADLIGHT_EXPORTED extern const int64_t headlight_int8_group_##kernels;   /* of inputs with a scale */
-// Products in float32 with weights in bfloat16, with AVX2.
-HEADLIGHT_EXPORTED int headlight_multiply_bfloat16_avx2(const Product *);
-HEADLIGHT_EXPORTED extern const int64_t headlight_columns_bfloat16_avx2;
+    HEADLIGHT_EXPORTED extern const int64_t headlight_int8_group_##kernels;   /* of inputs with a scale */ \
+    HEADLIGHT_EXPORTED extern const int64_t headlight_int8_added_##kernels;   /* to weights */
+// Products that read and write float32, with weights in bfloat16: those of KERNEL_SETS that widen weights.
+#define HEADLIGHT_BFLOAT16_WEIGHTS(kernels)                               \
+    HEADLIGHT_EXPORTED int headlight_multiply_##kernels(const Product *); \
+    HEADLIGHT_EXPORTED extern const int64_t headlight_columns_##kernels;
 // Products in float32 with weights as a file holds them.
 HEADLIGHT_EXPORTED int headlight_stored_multiply_float32_avx2(const Product *);
 HEADLIGHT_EXPORTED int headlight_stored_multiply_float32_avx512(const Product *);
+HEADLIGHT_EXPORTED int headlight_stored_multiply_float32_neon(const Product *);
 // With AMX, after `headlight_enable_amx` has returned 1.
 HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);
 HEADLIGHT_EXPORTED int headlight_multiply_bfloat16_amx(const Product *);
 HEADLIGHT_EXPORTED extern const int64_t headlight_columns_bfloat16_amx;
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
+HEADLIGHT_EXPORTED int headlight_arm64_products(void);  // 1: SDOT, 2: SMMLA, 4: BFMMLA; on other processors 0
 HEADLIGHT_EXPORTED int headlight_is_intel(void);  // 1 on processors of Intel, whose VDPBF16PS is slower than two FMAs
 HEADLIGHT_EXPORTED void headlight_end_threads(void);  // of the calling thread, which starts others when it needs them
 HEADLIGHT_EXPORTED int headlight_enable_amx(void);  // requests tiles from Linux for this process: 1 if granted

@@ -287,6 +287,8 @@ const uint32_t headlight_sources = HEADLIGHT_SOURCES;
 
 int headlight_is_intel() { return is_intel() ? 1 : 0; }
 
+int headlight_arm64_products() { return arm64_products(); }
+
 void headlight_end_threads() { omp_pause_resource(omp_pause_soft, omp_get_initial_device()); }
 
 int headlight_run_layers(const Layers *all) {

@@ -49,6 +49,8 @@ inline void multiply_some(int64_t vectors, const uint32_t *left, int64_t left_st
                           const typename P::Right *right, int64_t stride, float *out, int64_t out_stride) {
     if (vectors == BLOCK_VECTORS)
         multiply<P, R, BLOCK_VECTORS>(left, left_stride, words, right, stride, out, out_stride);
+    else if (BLOCK_VECTORS > 3 && vectors == 3)
+        multiply<P, R, std::min(3, BLOCK_VECTORS)>(left, left_stride, words, right, stride, out, out_stride);
     else if (BLOCK_VECTORS > 2 && vectors == 2)
         multiply<P, R, 2>(left, left_stride, words, right, stride, out, out_stride);
     else
@@ -100,7 +102,7 @@ struct Vectors : P {
             case 2: return f(std::integral_constant<int, 2>());
             case 3: return f(std::integral_constant<int, 3>());
             case 4: return f(std::integral_constant<int, 4>());
-            case 5: return f(std::integral_constant<int, 5>());
+            case 5: return f(std::integral_constant<int, std::min(5, ROWS)>());
             case 6: return f(std::integral_constant<int, std::min(6, ROWS)>());
             case 7: return f(std::integral_constant<int, std::min(7, ROWS)>());
             default: return f(std::integral_constant<int, ROWS>());

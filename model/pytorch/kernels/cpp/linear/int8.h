@@ -12,12 +12,17 @@
 //
 // VPMADDUBSW, where there is no VNNI, sums two such products in sixteen bits. With 63 in the place of 127 two of its sums fit
 // there, and every 64 inputs have scales of their own: together they are as near to float32 as eight bits with one scale.
+//
+// On ARM64 both numbers of a product have a sign, and nothing is added: see int8_arm64.h.
 #pragma once
 
 #include <algorithm>
 
 #include "linear.h"
 #include "../scratch.h"
+#ifdef __aarch64__
+#include "int8_arm64.h"
+#endif
 
 namespace HEADLIGHT_NAMESPACE {
 
@@ -25,7 +30,7 @@ constexpr int BYTES_PER_WORD = 4;
 constexpr int64_t ROUNDED_BYTES = 96 << 10;  // of rows that are multiplied by all panels in turn: they stay in the cache
 constexpr int64_t MOST_INPUTS = 1 << 15;     // twice 255 · 127 times as many are less than 2³¹
 
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(__ARM_FEATURE_DOTPROD)
 constexpr int STEPS = 127;              // numbers are rounded to −STEPS to STEPS
 constexpr int64_t GROUP = MOST_INPUTS;  // inputs with a scale of their own
 constexpr int TOGETHER = 1;             // words of a row that are multiplied at once
@@ -37,27 +42,51 @@ constexpr int TOGETHER = 2;
 constexpr int INTEGER_ROWS = LANES == 8 ? 4 : BLOCK_ROWS;  // with AVX2 the two words of the weights take four of 16 registers
 #endif
 
-constexpr int ADDED = STEPS + 1;      // to weights
+#ifdef __ARM_FEATURE_DOTPROD
+constexpr int ADDED = 0;  // to weights
+#else
+constexpr int ADDED = STEPS + 1;
+#endif
+
+#ifdef __ARM_FEATURE_MATMUL_INT8
+constexpr int64_t ROW_STEP = 2;  // rows lie in pairs: see pairs.h
+#else
+constexpr int64_t ROW_STEP = 1;
+#endif
+
 constexpr int LOW_STEPS = 2 * STEPS;  // in one step
 
 inline int64_t groups_of(int64_t inputs) { return GROUP < MOST_INPUTS ? (inputs + GROUP - 1) / GROUP : 1; }
 
-// Some rows of x as integers, and what is left over of them: row i is dense from i · `inputs` on, and its groups from
-// i · groups_of(inputs) on.
+// The bytes of a row of so many inputs, and where the first of them lies; the next are dense, or follow eight by eight after those
+// of the other row.
+inline int64_t row_bytes(int64_t inputs) { return ROW_STEP == 1 ? inputs : rounded_up(inputs, 8); }
+inline int64_t place_of(int64_t row, int64_t inputs) {
+    return ROW_STEP == 1 ? row * inputs : row / 2 * 2 * row_bytes(inputs) + row % 2 * 8;
+}
+
+// The first row of one of some blocks of nearly equal size.
+inline int64_t start_of(int64_t block, int64_t blocks, int64_t rows) {
+    if constexpr (ROW_STEP == 1) return rows * block / blocks;
+    return std::min(rows, (rows + ROW_STEP - 1) / ROW_STEP * block / blocks * ROW_STEP);
+}
+
+// Some rows of x as integers, and what is left over of them: row i begins at place_of(i, inputs), and its groups at
+// i · groups_of(inputs).
 struct Rounded {
     float *scales;
     int32_t *starts, *low_starts;  // of sums of products: less ADDED times the sum of the group
     int8_t *rows, *low_rows;
 
     static size_t bytes(int64_t count, int64_t inputs, bool precise) {
-        return count * ((precise ? 2 : 1) * inputs + 12 * groups_of(inputs)) + 256;
+        return rounded_up(count, ROW_STEP) * ((precise ? 2 : 1) * row_bytes(inputs) + 12 * groups_of(inputs)) + 256;
     }
     Rounded(char *memory, int64_t count, int64_t inputs)
         : scales((float *)memory),
           starts((int32_t *)memory + count * groups_of(inputs)),
           low_starts(starts + count * groups_of(inputs)),
           rows((int8_t *)memory + rounded_up(count * groups_of(inputs) * 12, 64)),
-          low_rows(rows + rounded_up(count * inputs, 64)) {}
+          low_rows(rows + rounded_up(rounded_up(count, ROW_STEP) * row_bytes(inputs), 64)) {}
 };
 
 // A vector of numbers of a row, smoothed.
@@ -70,7 +99,11 @@ Floats smoothed(const typename P::Element *x, const float *smoothing, int64_t j,
 // Store up to four vectors of integers of a row, and add them to a sum.
 inline void store_integers(int8_t *to, const Words whole[4], int64_t count, Integers &sum) {
     const Words ones[1] = {broadcast_word(0x01010101)}, bytes[1] = {bytes_of(whole)};
+#ifdef __ARM_FEATURE_MATMUL_INT8
+    store_paired(to, bytes[0], count);
+#else
     store_some_words(to, bytes[0], lanes_below(0, count / BYTES_PER_WORD));
+#endif
     sum = multiply_bytes(sum, ones, bytes);
 }
 
@@ -93,8 +126,8 @@ inline void round_group(int64_t count, Numbers numbers, const Rounded &to, int64
             whole[v] = words_of(value);
             if (PRECISE) low[v] = words_of(mul(sub(value, floats_of(whole[v])), broadcast(LOW_STEPS)));
         }
-        store_integers(to.rows + place + i, whole, count - i, sum);
-        if (PRECISE) store_integers(to.low_rows + place + i, low, count - i, low_sum);
+        store_integers(to.rows + place + ROW_STEP * i, whole, count - i, sum);
+        if (PRECISE) store_integers(to.low_rows + place + ROW_STEP * i, low, count - i, low_sum);
     }
     to.starts[group] = -ADDED * sum_of_words((Words)sum);
     if (PRECISE) to.low_starts[group] = -ADDED * sum_of_words((Words)low_sum);
@@ -109,10 +142,11 @@ void round_row(const typename P::Element *x, const float *smoothing, int64_t siz
             Floats held[GROUP / LANES];
             for (int v = 0; v < GROUP / LANES; v++)
                 held[v] = mul(P::load(x + j + v * LANES, ALL_LANES), load_some(smoothing + j + v * LANES, ALL_LANES));
-            round_group<PRECISE>(GROUP, [&held](int64_t i) { return held[i / LANES]; }, to, group, row * size + j);
+            round_group<PRECISE>(GROUP, [&held](int64_t i) { return held[i / LANES]; }, to, group, place_of(row, size) + ROW_STEP * j);
         }
     if (j < size)
-        round_group<PRECISE>(size - j, [=](int64_t i) { return smoothed<P>(x, smoothing, j + i, size); }, to, group, row * size + j);
+        round_group<PRECISE>(size - j, [=](int64_t i) { return smoothed<P>(x, smoothing, j + i, size); }, to, group,
+                             place_of(row, size) + ROW_STEP * j);
 }
 
 // A panel of weights, and what is left over of them, null unless a product is precise.
@@ -122,6 +156,7 @@ struct Panel {
     int64_t columns, outputs;    // the columns that are there, and all of the product
 };
 
+#ifndef __aarch64__  // else in int8_arm64.h
 // Add the products of some words of R rows, `words` apart, with those of a panel, and fetch those of the next one.
 template <int R, int COUNT>
 inline void add_products(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, int64_t words, const uint32_t *panel) {
@@ -145,13 +180,14 @@ inline void add_group(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, 
     for (; w + TOGETHER <= stop; w += TOGETHER) add_products<R, TOGETHER>(sums, rows + w, words, panel + w * PANEL_COLUMNS);
     if (TOGETHER > 1 && w < stop) add_products<R, 1>(sums, rows + w, words, panel + w * PANEL_COLUMNS);
 }
+#endif
 
 // Multiply R rounded rows, from `row` on, by a panel, into (R, PANEL_COLUMNS), with their bias. `x` and `panel` are copies, which
 // stay in registers: stores of vectors may change what is referred to.
 template <bool PRECISE, int R>
 void multiply_integers(const Rounded x, int64_t row, int64_t inputs, const Panel panel, float *out) {
-    const int64_t words = inputs / BYTES_PER_WORD, groups = groups_of(inputs);
-    const auto *rows = (const uint32_t *)(x.rows + row * inputs), *low_rows = (const uint32_t *)(x.low_rows + row * inputs);
+    const int64_t words = row_bytes(inputs) / BYTES_PER_WORD, groups = groups_of(inputs), place = place_of(row, inputs);
+    const auto *rows = (const uint32_t *)(x.rows + place), *low_rows = (const uint32_t *)(x.low_rows + place);
     for (int64_t g = 0; g < groups; g++) {
         const int64_t first = row * groups + g;  // the group of the first row
         Integers sums[R][BLOCK_VECTORS], low[R][BLOCK_VECTORS];
@@ -204,7 +240,7 @@ void multiply_rounded(const Product &all, const Rounded &x, int64_t row, int cou
     const Linear &linear = all.linear;
     const int64_t size = width(all), parts = linear.gated ? 2 : 1, first = panel * PANEL_COLUMNS;
     for (int64_t part = 0; part < parts; part++) {
-        const int64_t place = (panel * parts + part) * PANEL_COLUMNS * (linear.inputs / BYTES_PER_WORD);
+        const int64_t place = (panel * parts + part) * PANEL_COLUMNS * (row_bytes(linear.inputs) / BYTES_PER_WORD);
         const int64_t column = part * size + first;
         const Panel weights{(const uint32_t *)linear.panels + place, PRECISE ? (const uint32_t *)linear.low_panels + place : nullptr,
                             linear.bias + column, linear.scales + column, size - first, linear.outputs};
@@ -245,8 +281,8 @@ int multiply_all_rounded(const Product &all) {
                 held = chunk;
             }
             const int64_t blocks = (count + INTEGER_ROWS - 1) / INTEGER_ROWS;
-            for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
-                const int64_t row = count * b / blocks, next = count * (b + 1) / blocks;
+            for (int64_t b = 0; b < blocks; b++) {
+                const int64_t row = start_of(b, blocks, count), next = start_of(b + 1, blocks, count);
                 auto *output = (typename P::Element *)all.output + (start + row) * width(all);
                 multiply_rounded<P, A, PRECISE>(all, x, row, (int)(next - row), panel, output);
             }

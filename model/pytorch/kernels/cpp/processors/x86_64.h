@@ -4,6 +4,8 @@
 // Let the other thread of the core run while this one waits.
 inline void pause_briefly() { __builtin_ia32_pause(); }
 
+inline int arm64_products() { return 0; }
+
 inline bool is_intel() {
     __builtin_cpu_init();
     return __builtin_cpu_is("intel");

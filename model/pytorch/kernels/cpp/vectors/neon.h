@@ -6,11 +6,12 @@
 namespace HEADLIGHT_NAMESPACE {
 
 constexpr int LANES = 4;
-constexpr int BLOCK_ROWS = 8, BLOCK_VECTORS = 2;  // of a product's sums: 16 of 32 registers, beside one for each row
+constexpr int BLOCK_ROWS = 6, BLOCK_VECTORS = 4;  // of a product's sums: 24 of 32 registers, beside one for each row
 constexpr bool MULTIPLIES_BY_LANES = true;
 
 using Floats = float32x4_t;
 using Words = uint32x4_t;
+using Integers = int32x4_t;  // words with a sign
 using Mask = int;  // how many lanes are selected, from the first on
 constexpr Mask ALL_LANES = LANES;
 
@@ -42,14 +43,46 @@ inline Words load_some_words(const void *from, Mask lanes) {  // elsewhere 0
     std::memcpy(words, from, lanes * sizeof *words);
     return vld1q_u32(words);
 }
+inline void store_some_words(void *to, Words words, Mask lanes) { std::memcpy(to, &words, lanes * sizeof words[0]); }
 inline Words load_aligned_words(const void *from) { return vld1q_u32((const uint32_t *)from); }
 inline void store_aligned_words(void *to, Words words) { vst1q_u32((uint32_t *)to, words); }
 inline Words add_words(Words a, Words b) { return vaddq_u32(a, b); }
 inline Words sub_words(Words a, Words b) { return vsubq_u32(a, b); }
 inline Words words_of(Floats x) { return vreinterpretq_u32_s32(vcvtnq_s32_f32(x)); }  // rounded
+inline Floats floats_of(Words words) { return vcvtq_f32_s32(vreinterpretq_s32_u32(words)); }  // rounded
+inline Words max_words(Words a, Words b) {
+    return vreinterpretq_u32_s32(vmaxq_s32(vreinterpretq_s32_u32(a), vreinterpretq_s32_u32(b)));
+}
+inline int32_t max_of_words(Words words) { return vmaxvq_s32(vreinterpretq_s32_u32(words)); }
+inline int32_t sum_of_words(Words words) { return vaddvq_s32(vreinterpretq_s32_u32(words)); }
+
+// The numbers of four vectors, in order, as bytes with a sign; what these cannot hold is the nearest that they can.
+inline Words bytes_of(const Words numbers[4]) {
+    int16x4_t halves[4];
+    for (int v = 0; v < 4; v++) halves[v] = vqmovn_s32(vreinterpretq_s32_u32(numbers[v]));
+    const int8x8_t first = vqmovn_s16(vcombine_s16(halves[0], halves[1])), second = vqmovn_s16(vcombine_s16(halves[2], halves[3]));
+    return vreinterpretq_u32_s8(vcombine_s8(first, second));
+}
 
 inline Floats load_aligned(const float *from) { return vld1q_f32(from); }
 inline Floats load_some(const float *from, Mask lanes) { return as_floats(load_some_words(from, lanes)); }  // elsewhere 0
+inline uint16x4_t load_some_halves(const uint16_t *from, Mask lanes) {  // elsewhere 0
+    if (lanes == LANES) return vld1_u16(from);
+    uint16_t halves[LANES] = {};
+    std::memcpy(halves, from, lanes * sizeof *from);
+    return vld1_u16(halves);
+}
+inline Floats load_some_float16(const uint16_t *from, Mask lanes) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(load_some_halves(from, lanes)));
+}
+inline Floats load_some_bfloat16(const uint16_t *from, Mask lanes) {
+    return as_floats(vshll_n_u16(load_some_halves(from, lanes), 16));
+}
+// Numbers of bfloat16 as float32: the first four of eight, and the others.
+inline Floats widen_low_halves(Words numbers) {
+    return as_floats(vshll_n_u16(vget_low_u16(vreinterpretq_u16_u32(numbers)), 16));
+}
+inline Floats widen_high_halves(Words numbers) { return as_floats(vshll_high_n_u16(vreinterpretq_u16_u32(numbers), 16)); }
 inline void store_aligned(float *to, Floats x) { vst1q_f32(to, x); }
 inline void store_some(float *to, Floats x, Mask lanes) {
     if (lanes == LANES)
@@ -97,6 +130,15 @@ inline Floats fmsub(Floats a, Floats b, Floats c) { return vfmaq_f32(vnegq_f32(c
 inline float sum_of_lanes(Floats x) { return vaddvq_f32(x); }
 inline float max_of_lanes(Floats x) { return vmaxvq_f32(x); }
 
+#ifdef __ARM_FEATURE_DOTPROD
+// a + b·c, summed over the four bytes of each word, which have a sign.
+template <int WORDS>
+inline Integers multiply_bytes(Integers a, const Words (&b)[WORDS], const Words (&c)[WORDS]) {
+    for (int w = 0; w < WORDS; w++) a = vdotq_s32(a, vreinterpretq_s8_u32(b[w]), vreinterpretq_s8_u32(c[w]));
+    return a;
+}
+#endif
+
 // Transpose 4 rows of 4 words in place.
 inline void transpose(Words r[LANES]) {
     const uint32x4x2_t low = vzipq_u32(r[0], r[2]), high = vzipq_u32(r[1], r[3]);  // words of rows i and i + 2
@@ -115,25 +157,34 @@ inline Floats add_product(Floats acc, Words a, Floats b) {
     return acc;
 }
 
+#ifdef __ARM_FEATURE_DOTPROD
+// The same for words of four bytes with a sign, whose products are summed.
+template <int L>
+inline Integers add_product(Integers acc, Words a, Words b) {
+    asm volatile("sdot %0.4s, %1.16b, %2.4b[%3]" : "+w"(acc) : "w"(b), "w"(a), "i"(L));
+    return acc;
+}
+#endif
+
 // Add the products of one word of each row, in lane L, by V vectors of columns.
-template <class P, int L, int R, int V>
-inline void add_lane(Floats (&acc)[R][V], const Words (&a)[R], const typename P::Right *right) {
-    decltype(P::right(right, 0)) b[V];
-    for (int v = 0; v < V; v++) b[v] = P::right(right, v);
-    for (int r = 0; r < R; r++)
-        for (int v = 0; v < V; v++) acc[r][v] = add_product<L>(acc[r][v], a[r], b[v]);
+template <class P, int L, int R, int V, class Sum>
+inline void add_lane(Sum (&acc)[R][V], const Words (&a)[R], const typename P::Right *right) {
+    for (int v = 0; v < V; v++) {
+        const auto b = P::right(right, v);
+        for (int r = 0; r < R; r++) acc[r][v] = add_product<L>(acc[r][v], a[r], b);
+    }
 }
 
 // The inner loop of `multiply` in products.h. Here a broadcast would take the place of a product, but instructions multiply by
 // one lane: so whole vectors of words are loaded of each row.
-template <class P, int R, int V, class Rows>
-inline void add_products(Floats (&acc)[R][V], const Rows &rows, int64_t start, int64_t stop, int64_t words,
+template <class P, int R, int V, class Rows, class Sum>
+inline void add_products(Sum (&acc)[R][V], const Rows &rows, int64_t start, int64_t stop, int64_t words,
                          const typename P::Right *right, int64_t stride) {
     int64_t w = start;
     for (; w + LANES <= stop; w += LANES) {
         const typename P::Right *at = right + w * stride;
         if (P::PREFETCHES)
-            for (int i = 0; i < LANES; i += 64 / (int)(BLOCK_VECTORS * sizeof(Words))) fetch(at + (words + i) * stride);
+            for (int i = 0; i < LANES; i += 64 / (int)(BLOCK_VECTORS * LANES * sizeof *at)) fetch(at + (words + i) * stride);
         Words a[R];
         for (int r = 0; r < R; r++) a[r] = rows.vector_at(r, w - start);
         add_lane<P, 0>(acc, a, at);
