@@ -33,23 +33,27 @@ inline Floats exponential(Floats x) {
     return scale_by_power_of_two(y, whole);
 }
 
-// eˣ for x up to 0, of which −∞ is one, as exact as numbers of a type are.
+// eˣ for x up to 0, of which −∞ is one, as exact as numbers of a type are: `of_scaled` of x times FACTOR.
 template <class Exact>
 struct Exponential {
+    static constexpr float FACTOR = 1;
     static Floats of(Floats x) { return exponential(x); }
+    static Floats of_scaled(Floats x) { return exponential(x); }
 };
 
 #ifdef __AVX512F__
 template <>
 struct Exponential<uint16_t> {  // bfloat16, with a relative error of 8e-5
-    // 2ᶠ by the minimax polynomial of degree three on [0, 1], times 2 to the whole number below.
-    static Floats of(Floats x) {
-        const Floats y = mul(x, broadcast(1.44269502f)), whole = round_down(y), f = sub(y, whole);
+    static constexpr float FACTOR = 1.44269502f;
+    static Floats of(Floats x) { return of_scaled(mul(x, broadcast(FACTOR))); }
+    // 2ʸ for y = x·log₂e: 2ᶠ by the minimax polynomial of degree three on [0, 1], times 2 to the whole number below.
+    static Floats of_scaled(Floats y) {
+        const Floats f = above_whole(y);
         Floats power = broadcast(7.8024275e-2f);
         power = fmadd(power, f, broadcast(2.26067267e-1f));
         power = fmadd(power, f, broadcast(6.95833627e-1f));
         power = fmadd(power, f, broadcast(9.99925195e-1f));
-        return scale_by_power_of_two(power, whole);
+        return scale_by_power_of_two(power, y);
     }
 };
 #endif
@@ -72,14 +76,14 @@ inline float largest(const float *scores, int64_t n) {
 template <bool MEASURED, class Exact, class Store>
 inline Row weigh(const float *scores, int64_t n, int64_t columns, float most, float scale, int64_t query,
                  const float *special, Store store) {
-    const Floats highest = broadcast(most), by = broadcast(scale), step = broadcast(LANES);
+    const Floats highest = broadcast(most), by = broadcast(scale * Exponential<Exact>::FACTOR), step = broadcast(LANES);
     Floats sum = zeros(), product = sum, distances = sum, specials = sum;
     Floats away = sub(lane_numbers(), broadcast((float)query));
     const auto take = [&](int64_t j, Mask real) {
         Floats x = mul(sub(load_aligned(scores + j), highest), by);
         // Below −1000, eˣ is 0 anyway, and 0 · ∞ would be a NaN; `max` returns its second operand if that is a NaN.
         if (MEASURED) x = max(broadcast(-1000), x);
-        const Floats e = keep(Exponential<Exact>::of(x), real);
+        const Floats e = keep(Exponential<Exact>::of_scaled(x), real);
         sum = add(sum, e);
         if constexpr (MEASURED) {
             product = fmadd(e, x, product, real);  // in padding x may be ∞
