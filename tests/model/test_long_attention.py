@@ -153,7 +153,7 @@ def test_outputs_are_those_of_the_formula(kernels: Kernels, name: str, length: i
 def test_what_is_hidden_and_added_is_what_the_definition_says(
     kernels: Kernels, name: str, hiding: dict[str, Any]
 ) -> None:
-    """In a batch of long and short texts, of which keys serve two queries; parts that a row does not see too."""
+    """Of long and short texts, whose keys serve two queries each; some parts a row does not see."""
     texts = Texts(name, [3, 600, 128, 1100], sharp=2)
     output = texts.attend(kernels, **hiding)
     for text in range(len(texts.lengths)):
@@ -170,7 +170,7 @@ def test_hidden_tokens_are_seen_by_none(kernels: Kernels, name: str, hidden: int
 
 
 def test_a_text_has_the_same_bits_alone_and_in_a_batch(kernels: Kernels, name: str) -> None:
-    """And with its statistics observed or not, in float32; and however many threads share its heads."""
+    """However many threads share its heads, and the rows of a head."""
     alone = Texts(name, [1100], heads=3, kv_heads=3)
     output = alone.attend(kernels)
     beside = Texts(name, [700, 1100], heads=3, kv_heads=3, seed=1)
@@ -222,7 +222,7 @@ def test_statistics_are_those_of_their_definitions(
 
 
 def test_the_largest_weight_may_be_in_any_part(kernels: Kernels, name: str) -> None:
-    """The shares of queries that look most at themselves or a neighbour are counted, whichever part that is in."""
+    """Queries that look most at themselves or a neighbour are counted, whichever part that is in."""
     texts = Texts(name, [1100], heads=3, kv_heads=3)
     texts.wide.zero_()
     q, k, _ = texts.projected
@@ -257,7 +257,7 @@ def test_maps_and_statistics_of_other_heads_are_observed_together(kernels: Kerne
 
 @pytest.mark.parametrize("where", ["q", "k", "v"])
 def test_what_is_not_finite_stays_where_it_is(kernels: Kernels, name: str, where: str) -> None:
-    """A query that is no number spoils its row, a key or a value every row of its head; others are as ever."""
+    """A query that is no number spoils its row, a key or a value all rows of its head; no others."""
     texts = Texts(name, [20, 1100], kv_heads=2)
     dict(zip("qkv", texts.projected, strict=True))[where][20 + 700, 1, 3] = torch.nan
     output = texts.attend(kernels)
