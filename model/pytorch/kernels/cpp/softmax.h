@@ -45,15 +45,20 @@ struct Exponential {
 template <>
 struct Exponential<uint16_t> {  // bfloat16, with a relative error of 8e-5
     static constexpr float FACTOR = 1.44269502f;
-    static Floats of(Floats x) { return of_scaled(mul(x, broadcast(FACTOR))); }
-    // 2ʸ for y = x·log₂e: 2ᶠ by the minimax polynomial of degree three on [0, 1], times 2 to the whole number below.
-    static Floats of_scaled(Floats y) {
-        const Floats f = above_whole(y);
-        Floats power = broadcast(7.8024275e-2f);
-        power = fmadd(power, f, broadcast(2.26067267e-1f));
-        power = fmadd(power, f, broadcast(6.95833627e-1f));
-        power = fmadd(power, f, broadcast(9.99925195e-1f));
-        return scale_by_power_of_two(power, y);
+    static Floats of(Floats x) {
+        const Floats y = mul(x, broadcast(FACTOR)), whole = round_down(y);
+        return scale_by_power_of_two(power(sub(y, whole)), whole);
+    }
+    // The same in fewer instructions, of which one rounds x − ⌊x⌋ down.
+    static Floats of_scaled(Floats y) { return scale_by_power_of_two(power(above_whole(y)), y); }
+
+   private:
+    // 2ᶠ by the minimax polynomial of degree three on [0, 1].
+    static Floats power(Floats f) {
+        Floats sum = broadcast(7.8024275e-2f);
+        sum = fmadd(sum, f, broadcast(2.26067267e-1f));
+        sum = fmadd(sum, f, broadcast(6.95833627e-1f));
+        return fmadd(sum, f, broadcast(9.99925195e-1f));
     }
 };
 #endif

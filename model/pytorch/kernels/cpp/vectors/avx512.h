@@ -55,6 +55,7 @@ inline Floats keep(Floats x, Mask lanes) { return _mm512_maskz_mov_ps(lanes, x);
 inline Floats round_to_whole(Floats x) {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+inline Floats round_down(Floats x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 inline Floats above_whole(Floats x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }  // x − ⌊x⌋
 inline Floats near_reciprocal(Floats x) { return _mm512_rcp14_ps(x); }  // with a relative error below 2⁻¹⁴
 
