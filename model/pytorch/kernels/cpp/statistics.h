@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "online.h"
+#include "attention/online.h"
 
 // In the order of `STATISTICS` in model/contract.py, whose names they have; docs/api.md defines them.
 enum Statistic {

@@ -6,7 +6,7 @@
 
 #include <cfloat>
 
-#include "softmax.h"
+#include "../softmax.h"
 
 namespace HEADLIGHT_NAMESPACE {
 

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <optional>
 
-#include "attention.h"
+#include "../attention.h"
 
 namespace HEADLIGHT_NAMESPACE {
 
