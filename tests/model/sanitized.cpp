@@ -177,7 +177,7 @@ void try_attention(Attend attend, int64_t head_step, bool exact) {
     const int64_t heads = 1 + up_to(3), size = head_step * (1 + up_to(2)), stride = 3 * heads * size + 32 * up_to(1);
     std::vector<int64_t> starts{0};
     for (int64_t i = up_to(4); i >= 0; i--) starts.push_back(starts.back() + (up_to(1) ? edges[up_to(13)] : up_to(70)));
-    if (!up_to(9)) starts.push_back(starts.back() + 512);
+    if (!up_to(9)) starts.push_back(starts.back() + (up_to(1) ? 512 : 1100));
     const int64_t sequences = (int64_t)starts.size() - 1, used = starts.back(), tokens = used + up_to(2);
     const int64_t off = 2 * up_to(3);
     std::vector<Element> packed((size_t)(off + tokens * stride));

@@ -16,6 +16,7 @@ from model.encoder.parts import Activation
 from model.pytorch.kernels.library import ACTIVATIONS, Products, check
 from model.pytorch.kernels.panels import lay_out
 from model.pytorch.kernels.structures import Linear, Product
+from tests.references.comparing import relative_distance
 from tests.support.kernel import AMX, EMULATED, ROUNDED, STEPS, WIDENED, kernels_of, multiply
 from tests.support.kernel import FLOAT32 as EXACT_STEPS
 
@@ -193,6 +194,35 @@ def test_a_row_has_the_same_bits_in_every_batch(steps: str) -> None:
     try:
         torch.set_num_threads(3)
         assert torch.equal(product(products, x, weight, bias), whole)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("inputs", [1026, 2500, 4096])
+@pytest.mark.parametrize("steps", [*FLOAT32, *BFLOAT16])
+def test_inputs_that_come_in_parts_give_the_bits_of_a_single_row(
+    steps: str, inputs: int, gated: bool
+) -> None:
+    """On any number of threads: each of many rows is as if it were alone."""
+    products, (x, weight, bias) = own_products(steps), operands(70, inputs, 200)
+    x, weight = (
+        (x.bfloat16(), weight.bfloat16()) if steps in BFLOAT16 else (x, as_multiplied(products, weight))
+    )
+    outputs = len(weight) // (2 if gated else 1)
+    alone = torch.empty(len(x), outputs, dtype=x.dtype)
+    for row in range(len(x)):
+        multiply(products, x[row : row + 1], weight, bias, alone[row : row + 1], gated=gated)
+    exact = x.double() @ weight.double().T + bias
+    exact = exact[:, :outputs] * exact[:, outputs:] if gated else exact
+    assert relative_distance(alone.float(), exact) < (1e-2 if steps in BFLOAT16 else 1e-5)
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2, 5):
+            torch.set_num_threads(count)
+            output = torch.empty_like(alone)
+            multiply(products, x, weight, bias, output, gated=gated)
+            assert torch.equal(output, alone)
     finally:
         torch.set_num_threads(threads)
 

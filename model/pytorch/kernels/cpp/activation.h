@@ -13,24 +13,14 @@ namespace HEADLIGHT_NAMESPACE {
 
 // eˣ for x in [−1000, 0], and a / b.
 template <class P>
-struct Elementary {
-    static Floats exponential(Floats x) { return HEADLIGHT_NAMESPACE::exponential(x); }
+struct Elementary : Exponential<typename P::Element> {
     static Floats quotient(Floats a, Floats b) { return div(a, b); }
 };
 
 #ifdef __AVX512F__
 // With relative errors of 8e-5.
 template <>
-struct Elementary<Bfloat16> {
-    // 2ᶠ by the minimax polynomial of degree three on [0, 1], times 2 to the whole number below.
-    static Floats exponential(Floats x) {
-        const Floats y = mul(x, broadcast(1.44269502f)), whole = round_down(y), f = sub(y, whole);
-        Floats power = broadcast(7.8024275e-2f);
-        power = fmadd(power, f, broadcast(2.26067267e-1f));
-        power = fmadd(power, f, broadcast(6.95833627e-1f));
-        power = fmadd(power, f, broadcast(9.99925195e-1f));
-        return scale_by_power_of_two(power, whole);
-    }
+struct Elementary<Bfloat16> : Exponential<uint16_t> {
     static Floats quotient(Floats a, Floats b) { return mul(a, near_reciprocal(b)); }
 };
 #endif
@@ -38,7 +28,7 @@ struct Elementary<Bfloat16> {
 // 1 / (1 + eᵃ) for a = |x|.
 template <class P>
 Floats logistic_tail(Floats x) {
-    const Floats e = Elementary<P>::exponential(max(broadcast(-1000), sub(zeros(), abs(x))));
+    const Floats e = Elementary<P>::of(max(broadcast(-1000), sub(zeros(), abs(x))));
     return Elementary<P>::quotient(e, add(broadcast(1), e));
 }
 
@@ -79,7 +69,7 @@ struct Gelu<Bfloat16> {
         sum = fmadd(sum, t, broadcast(8.3555010e-2f));
         sum = fmadd(sum, t, broadcast(1.5773682e-1f));
         sum = fmadd(sum, t, broadcast(1.4906073e-1f));
-        return mul(Elementary<Bfloat16>::exponential(mul(mul(a, a), broadcast(-0.5f))), mul(sum, t));
+        return mul(Elementary<Bfloat16>::of(mul(mul(a, a), broadcast(-0.5f))), mul(sum, t));
     }
 };
 #endif

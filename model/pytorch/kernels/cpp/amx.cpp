@@ -1,5 +1,5 @@
 // Attention and products in bfloat16 for processors with AMX.
-#include "attention.h"
+#include "attention/heads.h"
 #include "linear/tiled.h"
 #include "tiles.h"
 

@@ -3,9 +3,13 @@
 // Attention(Q, K, V) = softmax(QKᵀ / √D) V (Vaswani et al. 2017, §3.2.1), for each head of each sequence separately.
 // The kernel processes one block of query rows at a time. The block's scores for all keys stay in the cache (8 rows of
 // 512 keys are 16 KB), so the softmax needs no second pass over the keys, and observations read the weights from there.
+//
+// In a long text, keys and values themselves leave the cache (those of 8,192 tokens are 4 MB). There a stripe of many blocks
+// goes through the keys in parts, each of which is read once for all of its blocks. Only maps need whole rows.
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "interface.h"
 #include "rows/interventions.h"
@@ -36,7 +40,9 @@ class Head {
           slot_(observation_ && observation_->statistics ? observation_->statistic_slots[head] : -1),
           map_(observation_ && observation_->maps ? observation_->head_slots[head] : -1),
           every_row_(all.output || slot_ >= 0),
-          blocks_edges_(blocks_edges(intervention_, head)) {
+          blocks_edges_(blocks_edges(intervention_, head)),
+          in_parts_(map_ < 0 && (all.window ? std::min(n_, 2 * all.window + P::ROWS) : n_) > WHOLE),
+          stride_(in_parts_ ? PART : columns_) {
         if (const Distances *distances = all.distances; distances && n_) {
             first_vector_ = distances->rows[distances->length + n_ - 2] / LANES * LANES;
             vector_count_ = rounded_up(distances->rows[distances->length - n_] + 1 - first_vector_, LANES);
@@ -46,24 +52,43 @@ class Head {
     // Compute the outputs and observations of this head; false if out of memory.
     bool run(Work &work) {
         if (!every_row_ && map_ < 0) return true;
-        if (!find_room()) return false;
-        const int64_t stride = all_.token_stride;
-        lay_out_keys<P::PANEL>((const uint32_t *)at(all_.k, 0, kv_head_), stride / P::PER_WORD, n_, columns_, words_, keys_);
-        if (all_.output) lay_out_values(at(all_.v, 0, kv_head_), stride, n_, columns_, size_, values_);
-        if (all_.distances && all_.distances->queries) compare_keys();
-        const int64_t blocks = (n_ + P::ROWS - 1) / P::ROWS;
-        for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
-            const int rows = choose_rows(n_ * b / blocks, n_ * (b + 1) / blocks);
-            if (rows && slot_ >= 0)
-                attend<true>(rows, work);
-            else if (rows)
-                attend<false>(rows, work);
-        }
+        if (!lay_out()) return false;
+        run_rows(0, 1, work);
         if (slot_ >= 0) measures_.write(observation_->statistics + slot_ * STATISTICS, n_);
         if (intervention_ && all_.output)
             change_outputs<P>(*intervention_, head_, output(0), all_.heads * size_, n_, size_);
         return true;
     }
+
+    // Lay out keys and values; false if out of memory.
+    bool lay_out() {
+        if (!find_room()) return false;
+        const int64_t stride = all_.token_stride;
+        lay_out_keys<P::PANEL>((const uint32_t *)at(all_.k, 0, kv_head_), stride / P::PER_WORD, n_, columns_, words_, keys_);
+        if (all_.output) lay_out_values(at(all_.v, 0, kv_head_), stride, n_, columns_, size_, values_);
+        if (all_.distances && all_.distances->queries) compare_keys();
+        return true;
+    }
+
+    // Attend one of several shares of the rows.
+    void run_rows(int64_t share, int64_t shares, Work &work) {
+        const int64_t size = in_parts_ ? STRIPE : P::ROWS, blocks = (n_ + size - 1) / size;
+        for (int64_t b = blocks * share / shares; b < blocks * (share + 1) / shares; b++) {  // of nearly equal size
+            const int64_t start = n_ * b / blocks, stop = n_ * (b + 1) / blocks;
+            if (in_parts_ && slot_ >= 0)
+                attend_in_parts<true>(start, stop, work);
+            else if (in_parts_)
+                attend_in_parts<false>(start, stop, work);
+            else if (const int rows = choose_rows(start, stop); rows && slot_ >= 0)
+                attend<true>(rows, work);
+            else if (rows)
+                attend<false>(rows, work);
+        }
+    }
+
+    static constexpr int64_t WHOLE = 512;                           // the most keys of which a row is attended whole
+    static constexpr int64_t PART = WHOLE / P::PANEL * P::PANEL;    // keys
+    static constexpr int64_t STRIPE = 128 / P::ROWS * P::ROWS;      // rows
 
    private:
     const Element *at(const void *x, int64_t token, int64_t head) const {
@@ -76,9 +101,9 @@ class Head {
 
     bool find_room() {
         const size_t matrix = rounded_up(columns_, P::PANEL) * words_ * 4;
-        const size_t scores = P::ROWS * columns_ * 4, vectors = P::ROWS * size_ * 4;
+        const size_t scores = P::ROWS * stride_ * 4, vectors = P::ROWS * size_ * 4, sums = in_parts_ ? STRIPE * size_ * 4 : 0;
         const size_t by_query = P::ROWS * vector_count_ * 4, by_key = rounded_up(n_, P::ROWS) * vector_count_ * 4;
-        char *memory = reserve_scratch(2 * (matrix + scores + vectors) + by_query + by_key);
+        char *memory = reserve_scratch(2 * (matrix + scores + vectors) + sums + by_query + by_key);
         if (memory == nullptr) return false;
         keys_ = (uint32_t *)memory;
         values_ = (uint32_t *)(memory += matrix);
@@ -86,7 +111,8 @@ class Head {
         weights_ = (Element *)(memory += scores);
         queries_ = (uint32_t *)(memory += scores);
         mixed_ = (float *)(memory += vectors);
-        by_query_ = (float *)(memory += vectors);
+        sums_ = (float *)(memory += vectors);
+        by_query_ = (float *)(memory += sums);
         by_key_ = (float *)(memory + by_query);
         return true;
     }
@@ -150,7 +176,7 @@ class Head {
             const Mask real = lanes_below(j, keys.last);
             for (int r = 0; r < rows; r++) {
                 const Words place = sub_words(load_some_words(all.rows + all.length - 1 + j - query_[r], real), first);
-                float *scores = scores_ + r * columns_ + j;
+                float *scores = row(r) + j;
                 Floats sum = load_aligned(scores);
                 if (all.keys) sum = add(sum, gather(by_query_ + r * vector_count_, place, real));
                 if (all.queries) sum = add(sum, gather(by_key_ + j * vector_count_, add_words(place, next_keys), real));
@@ -159,28 +185,101 @@ class Head {
         }
     }
 
+    // The scores of a row of the block by key, and its weights, rounded.
+    float *row(int r) const { return scores_ + r * stride_ - origin_; }
+    Element *weights(int r) const { return weights_ + r * stride_ - origin_; }
+
+    // Compute the scores of a block.
+    void compare(int rows, const Keys &keys) {
+        P::product(rows, queries_, words_, keys_, keys.first, keys.columns, row(0) + keys.first, stride_);
+        if (all_.distances) add_distances(rows, keys);
+        for (int r = 0; r < rows; r++) {
+            if (all_.bias) add_bias(row(r), keys, query_[r]);
+            if (all_.window || all_.causal || attended_ < n_) hide(row(r), keys, query_[r]);
+            if (blocks_edges_) hide_blocked(*intervention_, head_, query_[r], row(r), keys.first, keys.last);
+        }
+    }
+
     template <bool MEASURED>
     void attend(int rows, Work &work) {
         const Keys keys = visible(rows);
-        const int64_t first = keys.first;
-        P::product(rows, queries_, words_, keys_, first, keys.columns, scores_ + first, columns_);
-        if (all_.distances) add_distances(rows, keys);
+        compare(rows, keys);
         float sums[P::ROWS];
         for (int r = 0; r < rows; r++) {
-            float *e = scores_ + r * columns_;
-            if (all_.bias) add_bias(e, keys, query_[r]);
-            if (all_.window || all_.causal || attended_ < n_) hide(e, keys, query_[r]);
-            const bool none = blocks_edges_ && hide_blocked(*intervention_, head_, query_[r], e, first, keys.last);
-            const float *special = MEASURED ? observation_->special + first : nullptr;
-            const Row row = none ? no_weights(e + first, keys.columns)
-                                 : exponentiate<MEASURED>(e + first, keys.last - first, keys.columns, all_.scale,
-                                                          query_[r] - first, special);
-            sums[r] = row.sum;
-            if (MEASURED && !none) measures_.add(row, e, query_[r], n_);
-            if (map_ >= 0) store(e, 1 / row.sum, query_[r]);
+            float *e = row(r);
+            const float most = largest(e + keys.first, keys.last - keys.first);
+            const bool none = blocks_edges_ && most == -INFINITY;  // no key is left: all weights are 0
+            Row sum = MEASURED || map_ >= 0 ? weigh<MEASURED, float, true>(r, keys, none ? 0 : most)
+                                            : weigh<false, float, false>(r, keys, none ? 0 : most);
+            if (none) sum.sum = 1;
+            sums[r] = sum.sum;
+            if (MEASURED || map_ >= 0) clear_hidden(e, keys);
+            if (MEASURED && !none) measures_.add(sum, e, query_[r], n_);
+            if (map_ >= 0) store(e, 1 / sum.sum, query_[r]);
         }
-        if (all_.output) mix(rows, sums, keys);
+        if (all_.output) {
+            mix(rows, keys);
+            for (int r = 0; r < rows; r++) write(mixed_ + r * size_, sums[r], query_[r]);
+        }
         work.add(2 * rows * keys.columns * size_);
+    }
+
+    // Attend a stripe of rows, to one part of the keys after the other.
+    template <bool MEASURED>
+    void attend_in_parts(int64_t start, int64_t stop, Work &work) {
+        Seen seen[STRIPE];
+        std::fill(sums_, sums_ + (stop - start) * size_, 0.0f);
+        for (origin_ = 0; origin_ < n_; origin_ += PART) {
+            for (int64_t first = start; first < stop; first += P::ROWS) {
+                const int rows = choose_rows(first, std::min(first + P::ROWS, stop));
+                Keys keys = visible(rows);
+                keys.first = std::max(keys.first, origin_);
+                keys.last = std::min(keys.last, origin_ + PART);
+                keys.columns = rounded_up(keys.last - keys.first, P::COLUMN_STEP);
+                if (keys.last > keys.first) attend_part<MEASURED>(rows, keys, seen + first - start, sums_ + (first - start) * size_);
+                work.add(2 * rows * keys.columns * size_);
+            }
+        }
+        origin_ = 0;
+        for (int64_t i = start; i < stop; i++) {
+            Seen &one = seen[i - start];
+            const bool none = blocks_edges_ && one.row.sum == 0;  // no key was left
+            if (none) one.row.sum = 1;
+            if (MEASURED && !none) measures_.add(one, i);
+            if (all_.output) write(sums_ + (i - start) * size_, one.row.sum, i);
+        }
+    }
+
+    // Attend a block to some of the keys, and add to the sums of its rows.
+    template <bool MEASURED>
+    void attend_part(int rows, const Keys &keys, Seen *seen, float *sums) {
+        compare(rows, keys);
+        float factors[P::ROWS];
+        for (int r = 0; r < rows; r++) {
+            factors[r] = seen[r].rise_to(largest(row(r) + keys.first, keys.last - keys.first), all_.scale);
+            seen[r].add(weigh<MEASURED, std::conditional_t<MEASURED, float, Element>, MEASURED>(r, keys, seen[r].largest));
+            if (MEASURED) seen[r].note(row(r), keys.first, keys.last, query_[r], factors[r]);
+        }
+        if (!all_.output) return;
+        mix(rows, keys);
+        for (int r = 0; r < rows; r++) {
+            const Floats factor = broadcast(factors[r]);
+            for (int64_t d = r * size_; d < (r + 1) * size_; d += LANES)
+                store_aligned(sums + d, fmadd(load_aligned(sums + d), factor, load_aligned(mixed_ + d)));
+        }
+    }
+
+    // Turn a row of scores into weights, rounded for the product with the values; if KEPT also in place.
+    template <bool MEASURED, class Exact, bool KEPT>
+    Row weigh(int r, const Keys &keys, float most) {
+        float *e = row(r) + keys.first;
+        Element *rounded = weights(r) + keys.first;
+        const float *special = MEASURED ? observation_->special + keys.first : nullptr;
+        return HEADLIGHT_NAMESPACE::weigh<MEASURED, Exact>(e, keys.last - keys.first, keys.columns, most, all_.scale,
+                                                           query_[r] - keys.first, special, [=](int64_t j, Floats weights) {
+                                                               if (KEPT) store_aligned(e + j, weights);
+                                                               P::store(rounded + j, weights);
+                                                           });
     }
 
     // Add the bias of each key's distance to a row of scores.
@@ -191,32 +290,34 @@ class Head {
             store_aligned(scores + j, add(load_aligned(scores + j), load_some(bias + j, lanes_below(j, keys.last))));
     }
 
-    // Hide the keys that a query of the block does not see; if the row is observed, their weights are 0.
+    // Hide the keys that a query of the block does not see.
     void hide(float *scores, const Keys &keys, int64_t query) const {
-        const int64_t first = all_.window ? std::max(keys.first, query - all_.window) : keys.first;
-        int64_t last = all_.window ? std::min(keys.last, query + all_.window + 1) : keys.last;
-        if (all_.causal) last = std::min(last, query + 1);
+        int64_t first = keys.first, last = keys.last;
+        if (all_.window) first = std::clamp(query - all_.window, first, last);
+        if (all_.window) last = std::clamp(query + all_.window + 1, first, last);
+        if (all_.causal) last = std::clamp(query + 1, first, last);
         std::fill(scores + keys.first, scores + first, -INFINITY);
         std::fill(scores + last, scores + keys.last, -INFINITY);
-        if (slot_ < 0 && map_ < 0) return;
-        std::fill(scores, scores + keys.first, 0.0f);
-        std::fill(scores + keys.first + keys.columns, scores + columns_, 0.0f);
     }
 
-    // Multiply the weights of a block with the values, and write the outputs.
-    void mix(int rows, const float *sums, const Keys &keys) {
-        const int64_t words = columns_ / P::PER_WORD, first = keys.first / P::PER_WORD;
-        for (int r = 0; r < rows; r++)
-            for (int64_t j = r * columns_ + keys.first, end = j + keys.columns; j < end; j += LANES)
-                P::store(weights_ + j, load_aligned(scores_ + j));
-        P::mix(rows, (const uint32_t *)weights_ + first, words, keys.columns / P::PER_WORD, values_ + first * size_, size_,
+    // Make the weights 0 of those keys that no query of the block sees.
+    void clear_hidden(float *e, const Keys &keys) const {
+        std::fill(e, e + keys.first, 0.0f);
+        std::fill(e + keys.first + keys.columns, e + columns_, 0.0f);
+    }
+
+    // Multiply the weights of a block with the values.
+    void mix(int rows, const Keys &keys) {
+        const auto *weights = (const uint32_t *)(this->weights(0) + keys.first);
+        P::mix(rows, weights, stride_ / P::PER_WORD, keys.columns / P::PER_WORD, values_ + keys.first / P::PER_WORD * size_, size_,
                mixed_);
-        for (int r = 0; r < rows; r++) {
-            Element *out = output(query_[r]);
-            const Floats sum = broadcast(sums[r]);
-            for (int64_t d = 0; d < size_; d += LANES)
-                P::store(out + d, div(load_aligned(mixed_ + r * size_ + d), sum));
-        }
+    }
+
+    // Write the output of a query: a sum of values, divided by that of their weights.
+    void write(const float *values, float weights, int64_t query) {
+        Element *out = output(query);
+        const Floats sum = broadcast(weights);
+        for (int64_t d = 0; d < size_; d += LANES) P::store(out + d, div(load_aligned(values + d), sum));
     }
 
     // Write a row of weights to the map if the row is selected.
@@ -242,10 +343,12 @@ class Head {
     const Intervention *intervention_;
     const int64_t first_, n_, attended_, head_, kv_head_, columns_, size_, words_;
     const int slot_, map_;
-    const bool every_row_, blocks_edges_;
+    const bool every_row_, blocks_edges_, in_parts_;
+    const int64_t stride_;  // between rows of scores
+    int64_t origin_ = 0;    // the key of their first column
     Measures measures_;
     uint32_t *keys_, *values_, *queries_;
-    float *scores_, *mixed_, *by_query_, *by_key_;
+    float *scores_, *mixed_, *sums_, *by_query_, *by_key_;
     int64_t first_vector_ = 0, vector_count_ = 0;  // of the distances that the sequence has
     Element *weights_;
     int64_t query_[P::ROWS];
@@ -302,33 +405,6 @@ bool fits(const Attention &all) {
             return false;
     }
     return true;
-}
-
-// All heads of all sequences.
-template <class P>
-int attend(const Attention *all) {
-    if (all == nullptr || !fits<P>(*all)) return BAD_ARGUMENT;
-    const int64_t tasks = all->sequences * all->heads;
-    return on_every_thread([all, tasks] {
-        bool whole = true;
-        Work work(all->steps);
-        P::begin();
-        const auto run = [&](int64_t task) {
-            // A sorted batch has its longest sequences last: start with them, to balance the threads.
-            const int64_t sequence = all->sequences - 1 - task / all->heads;
-            if (all->starts[sequence + 1] > all->starts[sequence])
-                whole = Head<P>(*all, sequence, task % all->heads).run(work) && whole;
-        };
-        if (all->sequences == 1) {  // heads take the same time, so no thread need ask which is next
-#pragma omp for schedule(static) nowait
-            for (int64_t task = 0; task < tasks; task++) run(task);
-        } else {
-#pragma omp for schedule(dynamic, 4) nowait
-            for (int64_t task = 0; task < tasks; task++) run(task);
-        }
-        P::end();
-        return whole ? DONE : NO_MEMORY;
-    });
 }
 
 }  // namespace HEADLIGHT_NAMESPACE

@@ -12,12 +12,12 @@ namespace HEADLIGHT_NAMESPACE {
 // are `stride` apart, those of `out` `out_stride`.
 //
 // Partial sums of P::SUMMED words stay in registers and are then added to `out`: the rounding error of a single long
-// sum would grow with its length.
+// sum would grow with its length. So words can also come in parts, in order, from the multiple `from` of that on.
 template <class P, int R, int V>
 inline void multiply(const uint32_t *left, int64_t left_stride, int64_t words, const typename P::Right *right,
-                     int64_t stride, float *out, int64_t out_stride) {
-    for (int64_t start = 0; start < words; start += P::SUMMED) {
-        const int64_t stop = std::min(start + P::SUMMED, words);
+                     int64_t stride, float *out, int64_t out_stride, int64_t from, int64_t to) {
+    for (int64_t start = from; start < to; start += P::SUMMED) {
+        const int64_t stop = std::min(start + P::SUMMED, to);
         const typename P::template Rows<R, P::SUMMED> rows(left + start, left_stride, stop - start);
         Floats acc[R][V];
         for (int r = 0; r < R; r++)
@@ -46,15 +46,16 @@ inline void multiply(const uint32_t *left, int64_t left_stride, int64_t words, c
 // The same for up to BLOCK_VECTORS vectors.
 template <class P, int R>
 inline void multiply_some(int64_t vectors, const uint32_t *left, int64_t left_stride, int64_t words,
-                          const typename P::Right *right, int64_t stride, float *out, int64_t out_stride) {
+                          const typename P::Right *right, int64_t stride, float *out, int64_t out_stride, int64_t from,
+                          int64_t to) {
     if (vectors == BLOCK_VECTORS)
-        multiply<P, R, BLOCK_VECTORS>(left, left_stride, words, right, stride, out, out_stride);
+        multiply<P, R, BLOCK_VECTORS>(left, left_stride, words, right, stride, out, out_stride, from, to);
     else if (BLOCK_VECTORS > 3 && vectors == 3)
-        multiply<P, R, std::min(3, BLOCK_VECTORS)>(left, left_stride, words, right, stride, out, out_stride);
+        multiply<P, R, std::min(3, BLOCK_VECTORS)>(left, left_stride, words, right, stride, out, out_stride, from, to);
     else if (BLOCK_VECTORS > 2 && vectors == 2)
-        multiply<P, R, 2>(left, left_stride, words, right, stride, out, out_stride);
+        multiply<P, R, 2>(left, left_stride, words, right, stride, out, out_stride, from, to);
     else
-        multiply<P, R, 1>(left, left_stride, words, right, stride, out, out_stride);
+        multiply<P, R, 1>(left, left_stride, words, right, stride, out, out_stride, from, to);
 }
 
 // Products with vector instructions, in the precision P: Float32, Bfloat16 or Widened.
@@ -72,12 +73,18 @@ struct Vectors : P {
     // PANEL), into as many columns of `out`.
     static void product(int rows, const uint32_t *left, int64_t words, const typename P::Right *right, int64_t first,
                         int64_t columns, float *out, int64_t out_stride) {
+        add_product(rows, left, words, right, first, columns, out, out_stride, 0, words);
+    }
+
+    // The same for the words `from` to before `to` alone, added to `out` unless they are the first.
+    static void add_product(int rows, const uint32_t *left, int64_t words, const typename P::Right *right, int64_t first,
+                            int64_t columns, float *out, int64_t out_stride, int64_t from, int64_t to) {
         with_rows(rows, [=](auto count) {
             for (int64_t j = first, end = first + columns; j < end;) {
                 const int64_t panel = j / PANEL, within = j % PANEL, some = std::min(PANEL - within, end - j);
                 multiply_some<P, decltype(count)::value>(some / LANES, left, words, words,
                                                          right + panel * PANEL * words + within, PANEL,
-                                                         out + j - first, out_stride);
+                                                         out + j - first, out_stride, from, to);
                 j += some;
             }
         });
@@ -89,7 +96,7 @@ struct Vectors : P {
         with_rows(rows, [=](auto count) {
             for (int64_t j = 0; j < columns; j += PANEL)
                 multiply_some<P, decltype(count)::value>(std::min<int64_t>(PANEL, columns - j) / LANES, left, left_stride,
-                                                         words, right + j, columns, out + j, columns);
+                                                         words, right + j, columns, out + j, columns, 0, words);
         });
     }
 

@@ -1,6 +1,7 @@
 // Turns scores into weights, one row at a time, and sums the terms of the statistics on the way.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "words.h"
@@ -32,37 +33,74 @@ inline Floats exponential(Floats x) {
     return scale_by_power_of_two(y, whole);
 }
 
+// eˣ for x up to 0, of which −∞ is one, as exact as numbers of a type are: `of_scaled` of x times FACTOR.
+template <class Exact>
+struct Exponential {
+    static constexpr float FACTOR = 1;
+    static Floats of(Floats x) { return exponential(x); }
+    static Floats of_scaled(Floats x) { return exponential(x); }
+};
+
+#ifdef __AVX512F__
+template <>
+struct Exponential<uint16_t> {  // bfloat16, with a relative error of 8e-5
+    static constexpr float FACTOR = 1.44269502f;
+    static Floats of(Floats x) {
+        const Floats y = mul(x, broadcast(FACTOR)), whole = round_down(y);
+        return scale_by_power_of_two(power(sub(y, whole)), whole);
+    }
+    // The same in fewer instructions, of which one rounds x − ⌊x⌋ down.
+    static Floats of_scaled(Floats y) { return scale_by_power_of_two(power(above_whole(y)), y); }
+
+   private:
+    // 2ᶠ by the minimax polynomial of degree three on [0, 1].
+    static Floats power(Floats f) {
+        Floats sum = broadcast(7.8024275e-2f);
+        sum = fmadd(sum, f, broadcast(2.26067267e-1f));
+        sum = fmadd(sum, f, broadcast(6.95833627e-1f));
+        return fmadd(sum, f, broadcast(9.99925195e-1f));
+    }
+};
+#endif
+
 inline float largest(const float *scores, int64_t n) {
-    Floats most = broadcast(-INFINITY);
+    Floats most[4];  // one would wait for itself
+    for (Floats &one : most) one = broadcast(-INFINITY);
     int64_t j = 0;
-    for (; j + LANES <= n; j += LANES) most = max(most, load_aligned(scores + j));
-    if (j < n) most = max(most, load_aligned(scores + j), lanes_below(j, n));
-    return max_of_lanes(most);
+    for (; j + 4 * LANES <= n; j += 4 * LANES)
+        for (int i = 0; i < 4; i++) most[i] = max(most[i], load_aligned(scores + j + i * LANES));
+    for (; j + LANES <= n; j += LANES) most[0] = max(most[0], load_aligned(scores + j));
+    if (j < n) most[0] = max(most[0], load_aligned(scores + j), lanes_below(j, n));
+    return max_of_lanes(max(max(most[0], most[1]), max(most[2], most[3])));
 }
 
-// Turn a row of n products q·k into eˣ, in place, with x = scale·(q·k − the largest); padding to `columns` becomes 0.
+// Turn n products q·k of a row into eˣ with x = scale·(q·k − most), and give each vector of them to `store`; padding to
+// `columns` becomes 0. Weights are as exact as numbers of the type `Exact`.
 //
 // Instantiated twice: without statistics, only the sum is computed.
-template <bool MEASURED>
-inline Row exponentiate(float *scores, int64_t n, int64_t columns, float scale, int64_t query, const float *special) {
-    const Floats most = broadcast(largest(scores, n)), by = broadcast(scale);
-    const Floats step = broadcast(LANES);
+template <bool MEASURED, class Exact, class Store>
+inline Row weigh(const float *scores, int64_t n, int64_t columns, float most, float scale, int64_t query,
+                 const float *special, Store store) {
+    const Floats highest = broadcast(most), by = broadcast(scale * Exponential<Exact>::FACTOR), step = broadcast(LANES);
     Floats sum = zeros(), product = sum, distances = sum, specials = sum;
     Floats away = sub(lane_numbers(), broadcast((float)query));
-    for (int64_t j = 0; j < columns; j += LANES) {
-        const Mask real = lanes_below(j, n);
-        // Below −1000, eˣ is 0 anyway; `max` returns its second operand if that is a NaN.
-        const Floats x = max(broadcast(-1000), mul(sub(load_aligned(scores + j), most), by));
-        const Floats e = keep(exponential(x), real);
+    const auto take = [&](int64_t j, Mask real) {
+        Floats x = mul(sub(load_aligned(scores + j), highest), by);
+        // Below −1000, eˣ is 0 anyway, and 0 · ∞ would be a NaN; `max` returns its second operand if that is a NaN.
+        if (MEASURED) x = max(broadcast(-1000), x);
+        const Floats e = keep(Exponential<Exact>::of_scaled(x), real);
         sum = add(sum, e);
         if constexpr (MEASURED) {
-            product = fmadd(e, x, product, real);  // in padding x may be ∞, and 0 · ∞ is a NaN
+            product = fmadd(e, x, product, real);  // in padding x may be ∞
             distances = fmadd(e, abs(away), distances);
             specials = fmadd(e, load_some(special + j, real), specials);
             away = add(away, step);
         }
-        store_aligned(scores + j, e);
-    }
+        store(j, e);
+    };
+    int64_t j = 0;
+    for (; j + LANES <= n; j += LANES) take(j, ALL_LANES);
+    for (; j < columns; j += LANES) take(j, lanes_below(j, n));
     Row row{sum_of_lanes(sum), 0, 0, 0};
     if constexpr (MEASURED) {
         row.product = sum_of_lanes(product);

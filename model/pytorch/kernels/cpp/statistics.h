@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "softmax.h"
+#include "attention/online.h"
 
 // In the order of `STATISTICS` in model/contract.py, whose names they have; docs/api.md defines them.
 enum Statistic {
@@ -26,18 +26,25 @@ class Measures {
    public:
     // Add a row of n weights before division by their sum.
     void add(const Row &row, const float *e, int64_t query, int64_t n) {
-        const double by = 1 / (double)row.sum;
-        const double entropy = std::log((double)row.sum) - row.product * by;
-        sums_[ENTROPY] += entropy < 0 ? 0 : entropy;  // rounding may fall below 0; a NaN stays a NaN
-        sums_[CONFIDENCE] += by;
-        sums_[MEAN_DISTANCE] += row.distance * by;
+        const double by = add(row);
         sums_[SELF] += e[query] * by;
         if (query > 0) sums_[PREVIOUS] += e[query - 1] * by;
         if (query + 1 < n) sums_[NEXT] += e[query + 1] * by;
-        sums_[SPECIAL] += row.special * by;
         count_peak(ARGMAX_SELF, e, query, n, by);
         count_peak(ARGMAX_PREVIOUS, e, query - 1, n, by);
         count_peak(ARGMAX_NEXT, e, query + 1, n, by);
+    }
+
+    // Add a row that has seen all of its keys.
+    void add(const Seen &seen, int64_t query) {
+        const double by = add(seen.row);
+        sums_[SELF] += seen.self * by;
+        sums_[PREVIOUS] += seen.previous * by;
+        sums_[NEXT] += seen.next * by;
+        if (by != by)  // a NaN stays a NaN
+            for (const Statistic peak : {ARGMAX_SELF, ARGMAX_PREVIOUS, ARGMAX_NEXT}) sums_[peak] = by;
+        else if (seen.peak >= 0)
+            sums_[seen.peak == query ? ARGMAX_SELF : seen.peak < query ? ARGMAX_PREVIOUS : ARGMAX_NEXT]++;
     }
 
     // Write the means over n rows.
@@ -46,6 +53,17 @@ class Measures {
     }
 
    private:
+    // Add what the sums over a row give; returns the factor that makes its weights sum to 1.
+    double add(const Row &row) {
+        const double by = 1 / (double)row.sum;
+        const double entropy = std::log((double)row.sum) - row.product * by;
+        sums_[ENTROPY] += entropy < 0 ? 0 : entropy;  // rounding may fall below 0; a NaN stays a NaN
+        sums_[CONFIDENCE] += by;
+        sums_[MEAN_DISTANCE] += row.distance * by;
+        sums_[SPECIAL] += row.special * by;
+        return by;
+    }
+
     // Count a row whose largest weight is at this key, and at no earlier key; the largest eˣ is e⁰ = 1.
     void count_peak(Statistic statistic, const float *e, int64_t key, int64_t n, double by) {
         if (by != by) sums_[statistic] = by;  // a NaN stays a NaN

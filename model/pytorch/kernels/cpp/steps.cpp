@@ -2,7 +2,7 @@
 //
 // HEADLIGHT_KERNELS ends the names of the functions, HEADLIGHT_PRECISION is Float32 or Bfloat16. In bfloat16, products use
 // VDPBF16PS where there is AVX512-BF16, and all else float32.
-#include "attention.h"
+#include "attention/heads.h"
 #include "rows/elementwise.h"
 #include "rows/embedding.h"
 #include "rows/experts.h"

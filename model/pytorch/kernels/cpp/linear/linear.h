@@ -12,12 +12,16 @@
 #include "../activation.h"
 #include "../interface.h"
 #include "../products.h"
+#include "../scratch.h"
 #include "../shares.h"
 
 namespace HEADLIGHT_NAMESPACE {
 
 constexpr int64_t PANEL_COLUMNS = BLOCK_VECTORS * LANES;
 constexpr int64_t CACHED = 3 << 14;  // words of x that are multiplied by all panels in turn: 192 KB of cache
+// Of rows of more words, so few rows are cached that memory is too slow for the weights: then inputs come in parts, whose sums for
+// so many panels stay in the cache.
+constexpr int64_t MOST_WORDS = 1024, SUMMED_PANELS = 16;
 
 // Products with weights, which may be thousands of numbers long: partial sums keep the rounding error below PyTorch's.
 template <class P>
@@ -57,13 +61,75 @@ void multiply_rows(const Product &all, int64_t start, int64_t stop, int64_t pane
     }
 }
 
+// How x is cut for a product, in words of a row.
+template <class P>
+struct Cut {
+    int64_t words, part, most, chunks;  // of a row, of a part of its inputs, and rows of a chunk at most; how many chunks
+
+    explicit Cut(const Product &all) : words(all.linear.inputs / P::PER_WORD), part(words) {
+        if (all.tokens * words > CACHED && words > MOST_WORDS) {
+            const int64_t parts = (words + MOST_WORDS - 1) / MOST_WORDS;
+            part = rounded_up((words + parts - 1) / parts, Weights<P>::SUMMED);
+        }
+        most = std::max<int64_t>(BLOCK_ROWS, CACHED / part);
+        chunks = (all.tokens + most - 1) / most;
+    }
+};
+
+// Multiply some rows of x by some panels, to one part of the inputs after the other; `sums` has room for all.
+template <class P, class A>
+void multiply_in_parts(const Product &all, const Cut<P> &cut, int64_t start, int64_t stop, int64_t first, int64_t last, float *sums) {
+    using V = Vectors<Weights<P>>;
+    const int64_t columns = (all.linear.gated ? 2 : 1) * PANEL_COLUMNS, panel_words = columns * cut.words, count = stop - start;
+    const auto *x = (const uint32_t *)all.x + start * cut.words;
+    const int64_t blocks = (count + V::ROWS - 1) / V::ROWS;
+    for (int64_t from = 0; from < cut.words; from += cut.part) {
+        const int64_t to = std::min(from + cut.part, cut.words);
+        for (int64_t panel = first; panel < last; panel++) {
+            const auto *weights = (const typename P::Right *)all.linear.panels + panel * panel_words;
+            float *of_panel = sums + (panel - first) * count * columns;
+            for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
+                const int64_t row = count * b / blocks, next = count * (b + 1) / blocks;
+                V::add_product((int)(next - row), x + row * cut.words, cut.words, weights, 0, columns, of_panel + row * columns,
+                               columns, from, to);
+            }
+            if (to < cut.words) continue;
+            for (int64_t row = 0; row < count; row++)
+                for (int64_t v = 0; v < PANEL_COLUMNS; v += LANES)
+                    write_sums<P, A>(all, start + row, panel * PANEL_COLUMNS + v, of_panel + row * columns + v, PANEL_COLUMNS);
+        }
+    }
+}
+
+// All rows and panels, where inputs come in parts.
+template <class P, class A>
+int multiply_all_in_parts(const Product &all, const Cut<P> &cut, int64_t panels) {
+    return on_every_thread([&all, &cut, panels] {
+        const int64_t columns = (all.linear.gated ? 2 : 1) * PANEL_COLUMNS, tasks = cut.chunks * panels;
+        auto *sums = (float *)reserve_scratch(std::min(SUMMED_PANELS, panels) * cut.most * columns * 4);
+        if (!sums) return NO_MEMORY;
+        Work work(all.steps);
+        const int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads(), end = tasks * (thread + 1) / threads;
+        for (int64_t task = tasks * thread / threads; task < end;) {
+            const int64_t chunk = task / panels, first = task % panels;
+            const int64_t last = std::min({first + SUMMED_PANELS, panels, first + end - task});
+            const int64_t start = all.tokens * chunk / cut.chunks, stop = all.tokens * (chunk + 1) / cut.chunks;
+            multiply_in_parts<P, A>(all, cut, start, stop, first, last, sums);
+            work.add((stop - start) * (last - first) * columns * all.linear.inputs);
+            task += last - first;
+        }
+        return DONE;
+    });
+}
+
 // All rows and panels.
 template <class P, class A>
 int multiply_all(const Product &all) {
     const int64_t panels = (width(all) + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
-    const int64_t most = std::max<int64_t>(BLOCK_ROWS, CACHED * P::PER_WORD / all.linear.inputs);
-    const int64_t chunks = (all.tokens + most - 1) / most;
-    const int64_t words = (all.linear.gated ? 2 : 1) * PANEL_COLUMNS * (all.linear.inputs / P::PER_WORD);  // of a panel
+    const Cut<P> cut(all);
+    const int64_t chunks = cut.chunks;
+    const int64_t words = (all.linear.gated ? 2 : 1) * PANEL_COLUMNS * cut.words;  // of a panel
+    if (cut.part < cut.words) return multiply_all_in_parts<P, A>(all, cut, panels);
     return on_every_thread([&all, panels, chunks, words] {
         Work work(all.steps);
 #pragma omp for schedule(static) nowait

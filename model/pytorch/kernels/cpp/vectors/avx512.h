@@ -56,9 +56,10 @@ inline Floats round_to_whole(Floats x) {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 inline Floats round_down(Floats x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+inline Floats above_whole(Floats x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }  // x − ⌊x⌋
 inline Floats near_reciprocal(Floats x) { return _mm512_rcp14_ps(x); }  // with a relative error below 2⁻¹⁴
 
-// x · 2ⁿ for x in [½, 2). Below 2⁻¹²⁵ the result is 0, as in avx2.h. A NaN stays a NaN.
+// x · 2ⁿ for x in [½, 2), with n rounded down. Below 2⁻¹²⁵ the result is 0, as in avx2.h. A NaN stays a NaN.
 inline Floats scale_by_power_of_two(Floats x, Floats n) {
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(n, broadcast(-125), _CMP_NLT_UQ), x, n);
 }
