@@ -215,11 +215,12 @@ class TorchBackend:
         # for few and long runs; then by selection, to observe equal wants together.
         task = [None if want.task is None else self._tasks[want.task] for want in batch.wants]
         numbers: dict[tuple[Hashable, ...], int] = {}
-        selected = [
-            numbers.setdefault((want.attention, want.summary, blocked_edges(want)), len(numbers))
-            for want in batch.wants
+        changed = any(want.interventions is not None for want in batch.wants)
+        kinds = [
+            (want.attention, want.summary, blocked_edges(want) if changed else ()) for want in batch.wants
         ]
-        starts = find_starts(batch, members, self.info.layers) if self._kernels else {}
+        selected = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
+        starts = find_starts(batch, members, self.info.layers) if changed and self._kernels else {}
         order = sorted(
             members,
             key=lambda i: (task[i] or 0, starts[i].state if i in starts else 0, lengths[i], selected[i]),

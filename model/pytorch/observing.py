@@ -74,12 +74,16 @@ class BatchObserver:
         ] = {}  # sequence -> where its maps are
         self._statistics: dict[int, tuple[StatisticsObserver, int]] = {}
         ops = TensorOperations(device)
+        edges = [blocked_edges(want) for want in wants] if self._interventions else [()] * len(wants)
         keys = [
-            (length, want.attention, want.summary, _Change(task, blocked_edges(want)))
-            for length, want, task in zip(packing.lengths, wants, tasks or [None] * len(wants), strict=True)
+            (length, want.attention, want.summary, task, blocked)
+            for length, want, task, blocked in zip(
+                packing.lengths, wants, tasks or [None] * len(wants), edges, strict=True
+            )
         ]
         first = 0
-        for (length, attention, summary, change), members in groupby(keys):
+        for (length, attention, summary, task, blocked), members in groupby(keys):
+            change = _Change(task, blocked)
             count = len(list(members))
             run = Run(packing.starts[first], count, length)
             if attention is not None:

@@ -7,12 +7,7 @@ from model.encoder.sharing import Start, Text, share_layers
 
 
 def find_starts(batch: Batch, members: Sequence[int], layers: int) -> dict[int, Start]:
-    """Say where `members` of a batch begin that need not run all layers; carriers are among them, too.
-
-    Empty without interventions: texts that are the same are not compared then.
-    """
-    if not any(batch.wants[i].interventions for i in members):
-        return {}
+    """Say where `members` of a batch begin that need not run all layers; carriers are among them, too."""
     texts = [_text(batch, i, layers) for i in members]
     return {
         members[place]: Start(start.state, members[start.carrier])

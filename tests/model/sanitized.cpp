@@ -168,7 +168,7 @@ struct Changed {
 
 bool blocked(const Intervention *one, int64_t head, int64_t query, int64_t key) {
     if (!one || !one->edge_count || !one->edges->heads[head] || !one->edges->queries[query]) return false;
-    return std::find(one->edges->keys, one->edges->keys + one->edges->count, key) != one->edges->keys + one->edges->count;
+    return std::binary_search(one->edges->keys, one->edges->keys + one->edges->count, key);
 }
 
 template <class Element>
