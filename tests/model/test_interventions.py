@@ -33,7 +33,7 @@ from tests.references.interventions import Change, ChangedJina, run_changed
 from tests.references.jina import write_jina
 from tests.support.families import ENCODERS, EXACT, SMALL, cosine, sample, write_small
 from tests.support.interventions import random_changes, with_changes
-from tests.support.kernel import held_to_avx2, runs_int8
+from tests.support.kernel import held_to_widening, runs_int8
 from tests.support.product import run, want_all
 
 LENGTHS = (1, 2, 7, 20, 40)
@@ -235,7 +235,7 @@ def patched(changes: list[Change], donor: Encoding) -> list[Change]:
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["kernels", "plain"])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "bfloat16 with avx2", "int8"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "bfloat16 widened", "int8"])
 def test_every_precision_keeps_its_bound_and_the_bits_of_other_sequences(
     precision: str, native: bool
 ) -> None:
@@ -246,7 +246,7 @@ def test_every_precision_keeps_its_bound_and_the_bits_of_other_sequences(
     dtype = precision.partition(" ")[0]
     if dtype == "int8" and not (native and runs_int8()):
         pytest.skip("eight bits need the kernels, and their instructions")
-    with held_to_avx2() if "avx2" in precision else nullcontext():
+    with held_to_widening() if "widened" in precision else nullcontext():
         backend = TorchBackend(load_checkpoint(resolve(MINILM)), device="cpu", dtype=dtype, native=native)
     least = {"float32": 1 - 1e-6, "bfloat16": 0.9999, "int8": 0.997}[dtype]
     texts, random = real_texts(), np.random.default_rng(2)
