@@ -67,7 +67,7 @@ class Texts:
 
     @property
     def projected(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        q, k, v = self.wide.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+        q, k, v = torch.split(self.wide, [self.heads, self.kv_heads, self.kv_heads], dim=1)
         return q, k, v
 
     def of(self, text: int) -> tuple[Array, Array, Array]:
@@ -213,7 +213,7 @@ def test_statistics_are_those_of_their_definitions(
     for text, (out, special) in enumerate(made):
         weights = texts.weights(text, **hiding)
         assert texts.error(output, text, weights) < 3
-        whole = weights[None, [1]]
+        whole: Any = weights[None, [1]]
         expected, ties = measures.summary(whole, (special > 0).tolist()), near_ties(whole)[0]
         for j, statistic in enumerate(STATISTICS):
             value = expected[statistic][0]
@@ -233,7 +233,8 @@ def test_the_largest_weight_may_be_in_any_part(kernels: Kernels, name: str) -> N
     observations, out = Observations(1, 3), np.zeros((3, len(STATISTICS)), np.float32)
     observations.statistics(0, out[None], Slots([0, 1, 2], 3), np.zeros(1100, np.float32))
     texts.attend(kernels, observations=observations)
-    expected = measures.summary(texts.weights(0)[None], [False] * 1100)
+    whole: Any = texts.weights(0)[None]
+    expected = measures.summary(whole, [False] * 1100)
     for statistic in ("argmax_self", "argmax_previous", "argmax_next"):
         found = out[:, STATISTICS.index(statistic)]
         assert np.abs(found - expected[statistic][0]).max() < 1e-6, statistic
