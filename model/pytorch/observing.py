@@ -99,6 +99,9 @@ class BatchObserver:
             some, rows = self._slots[id(observer)]
             if isinstance(observer, StatisticsObserver):
                 observations.statistics(first, observer.buffer(number), some, observer.special)
+            elif observer.thumbnails is not None and rows is not None:
+                cells = observer.thumbnails.buffer(observer.layers.index(number))
+                observations.thumbnails(first, cells, some, rows, observer.thumbnails.spans)
             else:
                 weights, finite = observer.buffer(number)
                 observations.weights(first, weights, some, rows, finite)
@@ -136,10 +139,16 @@ class BatchObserver:
 
 
 def _slots(observer: Recorder, heads: int) -> tuple[Slots, Slots | None]:
-    """Return which of the `heads`, and which rows of maps, a kernel records; None for all rows."""
-    if isinstance(observer, StatisticsObserver) or observer.queries is None:
-        return Slots(observer.heads, heads), None
-    return Slots(observer.heads, heads), Slots(observer.queries, observer.length)
+    """Return which of the `heads`, and which rows of maps, a kernel records; None for all rows.
+
+    The places of rows of thumbnails are their cells.
+    """
+    some = Slots(observer.heads, heads)
+    if isinstance(observer, StatisticsObserver):
+        return some, None
+    if (pooled := observer.thumbnails) is not None:
+        return some, Slots(pooled.rows, observer.length, pooled.cell_of_row)
+    return some, None if observer.queries is None else Slots(observer.queries, observer.length)
 
 
 def _plain(observer: Observer) -> TypeGuard[Recorder]:

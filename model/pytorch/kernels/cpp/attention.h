@@ -11,6 +11,7 @@
 #include "scratch.h"
 #include "shares.h"
 #include "statistics.h"
+#include "thumbnail.h"
 
 namespace HEADLIGHT_NAMESPACE {
 
@@ -33,7 +34,8 @@ class Head {
           words_(size_ / P::PER_WORD),
           slot_(observation_ && observation_->statistics ? observation_->statistic_slots[head] : -1),
           map_(observation_ && observation_->maps ? observation_->head_slots[head] : -1),
-          every_row_(all.output || slot_ >= 0) {
+          thumbnail_(observation_, head),
+          every_row_(all.output || slot_ >= 0 || thumbnail_.wanted()) {
         if (const Distances *distances = all.distances; distances && n_) {
             first_vector_ = distances->rows[distances->length + n_ - 2] / LANES * LANES;
             vector_count_ = rounded_up(distances->rows[distances->length - n_] + 1 - first_vector_, LANES);
@@ -57,6 +59,7 @@ class Head {
                 attend<false>(rows, work);
         }
         if (slot_ >= 0) measures_.write(observation_->statistics + slot_ * STATISTICS, n_);
+        thumbnail_.finish();
         return true;
     }
 
@@ -69,7 +72,8 @@ class Head {
         const size_t matrix = rounded_up(columns_, P::PANEL) * words_ * 4;
         const size_t scores = P::ROWS * columns_ * 4, vectors = P::ROWS * size_ * 4;
         const size_t by_query = P::ROWS * vector_count_ * 4, by_key = rounded_up(n_, P::ROWS) * vector_count_ * 4;
-        char *memory = reserve_scratch(2 * (matrix + scores + vectors) + by_query + by_key);
+        const size_t cells = thumbnail_.room(columns_) * 4;
+        char *memory = reserve_scratch(2 * (matrix + scores + vectors) + by_query + by_key + cells);
         if (memory == nullptr) return false;
         keys_ = (uint32_t *)memory;
         values_ = (uint32_t *)(memory += matrix);
@@ -78,7 +82,8 @@ class Head {
         queries_ = (uint32_t *)(memory += scores);
         mixed_ = (float *)(memory += vectors);
         by_query_ = (float *)(memory += vectors);
-        by_key_ = (float *)(memory + by_query);
+        by_key_ = (float *)(memory += by_query);
+        if (thumbnail_.wanted()) thumbnail_.begin((float *)(memory + by_key), columns_);
         return true;
     }
 
@@ -166,6 +171,7 @@ class Head {
                                                    query_[r] - first, special);
             sums[r] = row.sum;
             if (MEASURED) measures_.add(row, e, query_[r], n_);
+            if (thumbnail_.wanted()) thumbnail_.add(e, row.sum, query_[r], keys.first, keys.columns);
             if (map_ >= 0) store(e, 1 / row.sum, query_[r]);
         }
         if (all_.output) mix(rows, sums, keys);
@@ -230,6 +236,7 @@ class Head {
     const Observation *observation_;
     const int64_t first_, n_, attended_, head_, kv_head_, columns_, size_, words_;
     const int slot_, map_;
+    Thumbnail thumbnail_;
     const bool every_row_;
     Measures measures_;
     uint32_t *keys_, *values_, *queries_;
@@ -286,6 +293,8 @@ bool fits(const Attention &all) {
             return false;
         if (one.maps && !slots_fit(one.head_slots, all.heads, one.map_heads)) return false;
         if (one.maps && !(one.row_slots ? slots_fit(one.row_slots, n, one.map_rows) : one.map_rows == n))
+            return false;
+        if (one.thumbnails && !(slots_fit(one.thumbnail_slots, all.heads, one.thumbnail_heads) && cells_fit(one, n)))
             return false;
     }
     return true;
