@@ -63,7 +63,8 @@ class MapObserver:
         """Compute the selection in one layer and collect it."""
         want, place = self._want, self.layers.index(number)
         sizes = (self._count, len(self._heads), len(self._rows))
-        for sequences, rows, parts in in_blocks(*sizes, self.length * self._rows.longest):
+        width, together = self.length * self._rows.longest, layer.together and want.weights != "score"
+        for sequences, rows, parts in in_blocks(*sizes, width, together=together):
             starts = self._rows.merged(rows)
             tokens = self._rows.tokens(rows)
             if want.aggregate != "none":

@@ -18,7 +18,9 @@ from model.inspection.maps import MapObserver
 from model.inspection.rollout import RolloutObserver
 from model.inspection.statistics import StatisticsObserver
 from model.progress import Progress
+from model.pytorch.kernels.attended import Attended
 from model.pytorch.kernels.observations import Observations, Slots
+from model.pytorch.native_layer import NativeLayer
 from model.pytorch.tensor_layer import TensorLayer
 from model.pytorch.tensor_operations import TensorOperations
 
@@ -44,8 +46,8 @@ class BatchObserver:
         tasks: Sequence[int | None] = (),
     ) -> None:
         """Group the wants; `kernels` says whether native kernels run, which can record while they attend."""
-        self._probed: dict[int, list[tuple[Observer, Run, int | None]]] = defaultdict(list)
-        """Layer -> observers of its queries, keys and values, each with its run of sequences and its task."""
+        self._probed: dict[int, list[tuple[Observer, Run, int, int | None]]] = defaultdict(list)
+        """Layer -> observers of its queries, keys and values, with their run, first sequence and task."""
         self._recorded: dict[int, list[tuple[Recorder, int]]] = defaultdict(list)
         """Layer -> observers that the native kernels fill, each with its first sequence."""
         self._wants = len(wants)
@@ -82,7 +84,7 @@ class BatchObserver:
             if self._kernels and _plain(observer):
                 self._recorded[layer].append((observer, first))
             else:
-                self._probed[layer].append((observer, run, task))
+                self._probed[layer].append((observer, run, first, task))
 
     def plan(self, states: Collection[int], heads: int, progress: Progress) -> Plan:
         """Plan a pass that returns hidden `states` and observes the selected layers of `heads` heads."""
@@ -116,15 +118,15 @@ class BatchObserver:
         k: Tensor,
         v: Tensor,
         bias: Bias | None,
+        attended: Attended | None = None,
     ) -> None:
-        """Observe one layer by its queries, keys and values, each (T, H, D)."""
-        for observer, run, task in self._probed[number]:
-            rows = slice(run.start, run.stop)
-            shape = (run.count, run.length, *q.shape[1:])
+        """Observe one layer by its queries, keys and values, each (T, H, D), and what can attend again."""
+        for observer, run, first, task in self._probed[number]:
+            rows, shape = slice(run.start, run.stop), (run.count, run.length, *q.shape[1:])
             layer = TensorLayer(
                 attention, q[rows].view(shape), k[rows].view(shape), v[rows].view(shape), bias, task, progress
             )
-            observer.observe(number, layer)
+            observer.observe(number, layer if attended is None else NativeLayer.of(layer, attended, first))
 
     def output(self, index: int) -> Output:
         """Return the attention results of one sequence; an empty output if it wants none."""

@@ -258,7 +258,7 @@ class _Answer:
         most = largest(lambda count: self._total(count)(self.style, sizes) <= limit, self.count)
         field = name("top_n")
         ways = (
-            [f"lower `{field}` to {most}" if field else f"send at most {most} `{name('texts')}`"]
+            [f"lower `{field}` to {most}" if field else f"send at most {most} of the `{name('texts')}`"]
             if most
             else []
         )

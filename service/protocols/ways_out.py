@@ -15,10 +15,10 @@ _MOST_CELLS = 256
 """Of a thumbnail, along an axis."""
 
 
-def fewer_inputs(refused: TooLarge, inputs: str = "inputs") -> list[str]:
-    """Suggest to send fewer of what each item is made of."""
+def fewer_inputs(refused: TooLarge) -> list[str]:
+    """Suggest to send fewer inputs."""
     most = refused.inputs()
-    return [f"send at most {most} {inputs}"] if most else []
+    return [f"send at most {most} of the inputs"] if most else []
 
 
 def fewer(refused: TooLarge, field: str, axes: Mapping[str, int]) -> list[str]:

@@ -42,7 +42,7 @@ def by_field(body: Json, field: str, value: Any) -> Json:
 
 
 FOLLOWED: dict[str, Callable[[Asked, Any], Asked]] = {
-    r"send at most (\d+) inputs": lambda asked, found: (
+    r"send at most (\d+) of the inputs": lambda asked, found: (
         asked[0] | {"inputs": asked[0]["inputs"][: int(found[1])]},
         *asked[1:],
     ),
@@ -101,7 +101,12 @@ MAPS: list[tuple[Json, Json, str, set[str]]] = [
         JSON,
         {"inputs", "layers", "heads"},
     ),
-    ({"summary": True, "layers": [0], "heads": [0, 3], "outputs": ["sentence"]}, {}, JSON, {"queries", "npz"}),
+    (
+        {"summary": True, "layers": [0], "heads": [0, 3], "outputs": ["sentence"]},
+        {},
+        JSON,
+        {"queries", "npz"},
+    ),
 ]
 VECTORS: list[tuple[Json, Json, str, set[str]]] = [
     ({"inputs": ["a b c"] * 20}, {}, JSON, {"inputs"}),

@@ -75,6 +75,18 @@ class Observations:
             one.row_slots, one.map_rows = slots, count
             one.finite = None if first_flag is None else first_flag + i
 
+    def mean(self, first: int, out: FloatArray, shares: FloatArray, rows: Slots) -> None:
+        """Make the kernel add all heads' weights, each times its share (H,), to `out`, (b, rows, N) of zeros.
+
+        Heads whose share is 0 are not computed.
+        """
+        heads = Slots(np.flatnonzero(shares), self.heads)
+        self._alive += [out, shares, heads, rows]
+        for one, address in self._each(first, out):
+            one.maps, one.shares = address, shares.ctypes.data
+            one.head_slots, one.map_heads = heads.address, heads.wanted
+            one.row_slots, one.map_rows = rows.address, rows.wanted
+
     def thumbnails(
         self, first: int, out: FloatArray, heads: Slots, rows: Slots, spans: NDArray[np.int32]
     ) -> None:

@@ -16,6 +16,7 @@ from model.encoder.parts import Activation
 from model.encoder.plan import Plan
 from model.memory import release_file_pages, trim_memory
 from model.pytorch.kernels import structures
+from model.pytorch.kernels.attended import Attended
 from model.pytorch.kernels.buffers import Buffers, split_layers
 from model.pytorch.kernels.eight_bits import (
     Inputs,
@@ -227,7 +228,15 @@ class NativeStack:
                 attention = self._blocks[number].attention
                 q, k, v = attention.split(qkv)
                 k, v = attention.repeat(k), attention.repeat(v)
-                plan.observers[number](attention, q, k, v, positions.bias(attention))
+                native = Attended(
+                    pass_kernels.kernels,
+                    described,
+                    self._config,
+                    self._blocks[number],
+                    qkv,
+                    positions,
+                )
+                plan.observers[number](attention, q, k, v, positions.bias(attention), native)
 
     def _layer(self, block: Any) -> structures.Layer:
         attention, feed_forward = block.attention, block.feed_forward

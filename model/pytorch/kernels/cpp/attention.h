@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "average.h"
 #include "interface.h"
 #include "scratch.h"
 #include "shares.h"
@@ -42,17 +43,20 @@ class Head {
         }
     }
 
-    // Compute the outputs and observations of this head; false if out of memory.
-    bool run(Work &work) {
+    // Compute the outputs and observations of this head, of all its rows; false if out of memory.
+    bool run(Work &work) { return run(work, 0, n_); }
+
+    // The same of some rows.
+    bool run(Work &work, int64_t start, int64_t stop) {
         if (!every_row_ && map_ < 0) return true;
         if (!find_room()) return false;
         const int64_t stride = all_.token_stride;
         lay_out_keys<P::PANEL>((const uint32_t *)at(all_.k, 0, kv_head_), stride / P::PER_WORD, n_, columns_, words_, keys_);
         if (all_.output) lay_out_values(at(all_.v, 0, kv_head_), stride, n_, columns_, size_, values_);
         if (all_.distances && all_.distances->queries) compare_keys();
-        const int64_t blocks = (n_ + P::ROWS - 1) / P::ROWS;
+        const int64_t all_rows = stop - start, blocks = (all_rows + P::ROWS - 1) / P::ROWS;
         for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
-            const int rows = choose_rows(n_ * b / blocks, n_ * (b + 1) / blocks);
+            const int rows = choose_rows(start + all_rows * b / blocks, start + all_rows * (b + 1) / blocks);
             if (rows && slot_ >= 0)
                 attend<true>(rows, work);
             else if (rows)
@@ -172,7 +176,10 @@ class Head {
             sums[r] = row.sum;
             if (MEASURED) measures_.add(row, e, query_[r], n_);
             if (thumbnail_.wanted()) thumbnail_.add(e, row.sum, query_[r], keys.first, keys.columns);
-            if (map_ >= 0) store(e, 1 / row.sum, query_[r]);
+            if (map_ >= 0 && observation_->shares)
+                add_to_map(e, observation_->shares[head_] / row.sum, query_[r], keys);
+            else if (map_ >= 0)
+                store(e, 1 / row.sum, query_[r]);
         }
         if (all_.output) mix(rows, sums, keys);
         work.add(2 * rows * keys.columns * size_);
@@ -229,6 +236,16 @@ class Head {
                 store_some_as_float16((uint16_t *)observation_->maps + place + j, p, real);
             else
                 store_some((float *)observation_->maps + place + j, p, real);
+        }
+    }
+
+    // Add a share of a row of weights to the map of all heads.
+    void add_to_map(const float *e, float share, int64_t query, const Keys &keys) {
+        float *sums = (float *)observation_->maps + row_slot(query) * n_;
+        const Floats by = broadcast(share);
+        for (int64_t j = keys.first; j < keys.last; j += LANES) {
+            const Mask real = lanes_below(j, keys.last);
+            store_some(sums + j, fmadd(load_aligned(e + j), by, load_some(sums + j, real)), real);
         }
     }
 
@@ -292,6 +309,7 @@ bool fits(const Attention &all) {
         if (one.statistics && !(one.special && slots_fit(one.statistic_slots, all.heads, one.statistic_heads)))
             return false;
         if (one.maps && !slots_fit(one.head_slots, all.heads, one.map_heads)) return false;
+        if (one.shares && (all.output || !one.maps || one.half || one.statistics || one.thumbnails)) return false;
         if (one.maps && !(one.row_slots ? slots_fit(one.row_slots, n, one.map_rows) : one.map_rows == n))
             return false;
         if (one.thumbnails && !(slots_fit(one.thumbnail_slots, all.heads, one.thumbnail_heads) && cells_fit(one, n)))
@@ -304,6 +322,7 @@ bool fits(const Attention &all) {
 template <class P>
 int attend(const Attention *all) {
     if (all == nullptr || !fits<P>(*all)) return BAD_ARGUMENT;
+    if (averages(*all)) return average<P>(all);
     const int64_t tasks = all->sequences * all->heads;
     return on_every_thread([all, tasks] {
         bool whole = true;
