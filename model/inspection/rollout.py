@@ -68,8 +68,9 @@ class RolloutObserver:
             if self._flow is not None:
                 keys = layer.keys(queries)
                 attention = attention[..., keys] @ self._flow[sequences, keys]
-            own = before[sequences if len(before) == count else slice(0, 1), span]
-            flow[sequences, span] = (attention + own) / 2
+            attention += before[sequences if len(before) == count else slice(0, 1), span]
+            attention *= 0.5
+            flow[sequences, span] = attention
         return flow
 
     def _followed(self) -> Array:

@@ -51,7 +51,11 @@ class Head {
         if (!every_row_ && map_ < 0) return true;
         if (!find_room()) return false;
         const int64_t stride = all_.token_stride;
-        lay_out_keys<P::PANEL>((const uint32_t *)at(all_.k, 0, kv_head_), stride / P::PER_WORD, n_, columns_, words_, keys_);
+        // Of a window, only the keys that these rows see.
+        const int64_t first = all_.window ? std::max<int64_t>(0, start - all_.window) / P::PANEL * P::PANEL : 0;
+        const int64_t last = all_.window ? std::min(columns_, rounded_up(stop + all_.window, P::COLUMN_STEP)) : columns_;
+        lay_out_keys<P::PANEL>((const uint32_t *)at(all_.k, first, kv_head_), stride / P::PER_WORD, n_ - first, last - first,
+                               words_, keys_ + first * words_);
         if (all_.output) lay_out_values(at(all_.v, 0, kv_head_), stride, n_, columns_, size_, values_);
         if (all_.distances && all_.distances->queries) compare_keys();
         const int64_t all_rows = stop - start, blocks = (all_rows + P::ROWS - 1) / P::ROWS;
@@ -200,7 +204,7 @@ class Head {
         if (all_.causal) last = std::min(last, query + 1);
         std::fill(scores + keys.first, scores + first, -INFINITY);
         std::fill(scores + last, scores + keys.last, -INFINITY);
-        if (slot_ < 0 && map_ < 0) return;
+        if (slot_ < 0 && (map_ < 0 || observation_->shares)) return;
         std::fill(scores, scores + keys.first, 0.0f);
         std::fill(scores + keys.first + keys.columns, scores + columns_, 0.0f);
     }

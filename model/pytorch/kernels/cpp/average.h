@@ -16,8 +16,8 @@ inline bool averages(const Attention &all) {
     return false;
 }
 
-// The keys of a head are laid out anew for each part of the rows: of this many, that takes a tenth of the time.
-constexpr int64_t AVERAGED_ROWS = 128;
+// The keys of a head are laid out anew for each part of the rows: of this many, that takes a twentieth of the time.
+constexpr int64_t AVERAGED_ROWS = 256;
 
 // Whether a sequence has such a row from `first` to before `last`.
 inline bool has_rows(const Observation &one, int64_t first, int64_t last) {
