@@ -1,4 +1,4 @@
-"""The mean over heads that the kernels add up, against maps in float64; and rollouts, followed backwards too."""
+"""The mean over heads that kernels add up, against maps in float64; and rollouts, followed backwards too."""
 
 from pathlib import Path
 
