@@ -276,10 +276,10 @@ def test_limits_hold_before_anything_runs(rankers: Service) -> None:
     body = {"query": QUERY, "texts": ["the man " * 30] * 40, "attention": {}}
     large = assert_problem(post(rankers, body, "/rerank"), 413, "response-too-large")
     assert "lower `top_n` to 2" in large["detail"]
-    assert "choose at most 3 of the `attention.heads`" in large["detail"]
+    assert "choose at most 3 of the `attention.queries`" in large["detail"]
     assert "npz" not in large["detail"]
     assert len(rerank(rankers, **{**body, "top_n": 2})["data"]) == 2
-    assert rerank(rankers, **{**body, "attention": {"heads": [0, 1, 2]}})["data"]
+    assert rerank(rankers, **{**body, "attention": {"queries": [0, 1, 2]}})["data"]
 
 
 @pytest.mark.parametrize("accept", [NDJSON, NPZ])

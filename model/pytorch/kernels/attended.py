@@ -35,6 +35,7 @@ class Attended:
         self._attention.v = qkv.data_ptr() + queries + keys
         self._attention.token_stride = sum(config.qkv_rows)
         self._attention.window = block.attention.layer.window  # type: ignore[attr-defined]
+        self._attention.steps = described.layers.progress  # where its steps are, the first of its counts
         self._listed = positions.biases([block]), positions.distances([block])
         self._attention.bias, self._attention.distances = (one and one[0] for one in self._listed)
         self._kept = qkv, positions, described.kept
