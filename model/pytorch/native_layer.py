@@ -9,8 +9,8 @@ from torch import Tensor
 from model.arrays import IntArray
 from model.contract import FloatArray
 from model.encoder.attention import Indices
-from model.pytorch.kernels.attended import Attended
 from model.pytorch.kernels.observations import Observations, Slots
+from model.pytorch.kernels.passes import Attended
 from model.pytorch.tensor_layer import TensorLayer
 
 

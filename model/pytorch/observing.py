@@ -18,8 +18,8 @@ from model.inspection.maps import MapObserver
 from model.inspection.rollout import RolloutObserver
 from model.inspection.statistics import StatisticsObserver
 from model.progress import Progress
-from model.pytorch.kernels.attended import Attended
 from model.pytorch.kernels.observations import Observations, Slots
+from model.pytorch.kernels.passes import Attended
 from model.pytorch.native_layer import NativeLayer
 from model.pytorch.tensor_layer import TensorLayer
 from model.pytorch.tensor_operations import TensorOperations

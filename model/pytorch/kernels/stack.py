@@ -16,7 +16,6 @@ from model.encoder.parts import Activation
 from model.encoder.plan import Plan
 from model.memory import release_file_pages, trim_memory
 from model.pytorch.kernels import structures
-from model.pytorch.kernels.attended import Attended
 from model.pytorch.kernels.buffers import Buffers, split_layers
 from model.pytorch.kernels.eight_bits import (
     Inputs,
@@ -38,7 +37,7 @@ from model.pytorch.kernels.library import (
     kernels_of_stored_weights,
 )
 from model.pytorch.kernels.panels import lay_out
-from model.pytorch.kernels.passes import Pass, Passes, PassKernels
+from model.pytorch.kernels.passes import Attended, Pass, Passes, PassKernels
 from model.pytorch.kernels.positions import AngleTables, PassPositions, Vectors
 
 # The tokens that go through all layers together. Of more, what one step writes leaves the caches before the

@@ -7,12 +7,12 @@
 
 #include <algorithm>
 
-#include "average.h"
 #include "interface.h"
+#include "observing/average.h"
+#include "observing/thumbnail.h"
 #include "scratch.h"
 #include "shares.h"
 #include "statistics.h"
-#include "thumbnail.h"
 
 namespace HEADLIGHT_NAMESPACE {
 

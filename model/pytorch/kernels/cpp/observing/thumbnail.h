@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "interface.h"
-#include "words.h"
+#include "../interface.h"
+#include "../words.h"
 
 namespace HEADLIGHT_NAMESPACE {
 

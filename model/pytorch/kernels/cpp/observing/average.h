@@ -1,8 +1,8 @@
 // The mean over heads of a sequence's softmax weights, some of its rows at a time.
 #pragma once
 
-#include "interface.h"
-#include "shares.h"
+#include "../interface.h"
+#include "../shares.h"
 
 namespace HEADLIGHT_NAMESPACE {
 
