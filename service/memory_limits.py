@@ -76,7 +76,7 @@ class Memory:
         # A body may arrive one byte at a time: with one process, none of them looks at the scoreboard.
         self._shared = bool(self._counters.others)
         self._first_resident_bytes = sys.maxsize
-        self.limit = sys.maxsize
+        self.limit = self._left = sys.maxsize
         self.bytes = 0
         self.changed = 0.0
         """When a request last released its memory, in `time.perf_counter` seconds."""
@@ -95,6 +95,7 @@ class Memory:
         self._first_resident_bytes = resident_bytes()
         self._files_bytes = self._first_resident_bytes - own_bytes()
         left = most - self._first_resident_bytes - _COMPUTE_BYTES - self._small_share
+        self._left = left
         self.limit = self._counters.common[MEMORY_LIMIT] or max(_LEAST_BYTES, left)
         self._counters.common[MEMORY_LIMIT] = self.limit
         self._most = most
@@ -108,6 +109,11 @@ class Memory:
     def largest_answer(self, setting: int) -> int:
         """Return the maximum size of a response: `setting`, or less if the budget is smaller."""
         return min(setting, self.limit // ANSWER)
+
+    def missing(self, size: int) -> int:
+        """Return how much more memory the process must be given for a response of `size` bytes; 0 if none."""
+        missing = ANSWER * size - self._left
+        return math.ceil(missing / (1 - _FREE - _SMALL_SHARE)) if size > self.limit // ANSWER else 0
 
     def take(self, permit: Permit, size: int, unused: int = 0) -> None:
         """Reserve `size` more bytes for a request; raises the 429 if there is no room.

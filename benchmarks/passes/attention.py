@@ -1,7 +1,7 @@
 """Measures the cost of observing attention, compared with plain encoding in the same process.
 
-Plain encoding is `TorchBackend.run` of eight sequences that want their sentence vectors. Each row of the
-table wants these vectors and also:
+Plain encoding is `TorchBackend.run` of eight sequences (`--texts`) that want their sentence vectors. Each
+row of the table wants these vectors and also:
 
 - one head: one map of one middle layer, float32;
 - CLS row: the row of the first token, of every layer and head;
@@ -9,7 +9,8 @@ table wants these vectors and also:
 - maps npz: the float16 maps, written to an archive piece by piece, as the service sends it;
 - summary: every statistic of every layer and head, without a map;
 - value norm: every map, of the norms of the weighted values;
-- rollout: the one map of all layers;
+- thumbnails: those of every map, of 64 × 64 cells;
+- rollout: the one map of all layers; rollout row: its first row;
 - top 5: the five largest weights of each row;
 - words: every map, averaged over the heads, for words of one, one, one and three pieces in turn.
 
@@ -20,8 +21,9 @@ A second table compares the peak resident memory of a process that computes summ
 with that of a process that only encodes them.
 
 The models are the embedded one and one with random weights, as large as BERT's base model (12 layers, 768
-wide). Freed memory is kept as in the service. Set `GOMP_SPINCOUNT=2000` before the command, so that threads
-wait as in the service: on shared cores this matters more than the measured cost.
+wide); `--folder` measures a model of your own instead, up to its length. Freed memory is kept as in the
+service. Set `GOMP_SPINCOUNT=2000` before the command, so that threads wait as in the service: on shared cores
+this matters more than the measured cost.
 
     python -m benchmarks.passes.attention [--dtype float32] [--lengths 128,512] [--rows summary,…]
 """
@@ -36,6 +38,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -71,6 +74,12 @@ BOUNDS: dict[tuple[str, str, int], float] = {
     **{("maps float16", dtype, 128): 1.25 for dtype in _ANY},
     **{("maps float16", dtype, 512): 1.50 for dtype in _ANY},
     (_NPZ, "bfloat16", 128): 2.1,
+    **{
+        (row, "float32", length): bound
+        for row, bound in (("thumbnails", 1.3), ("rollout", 2.0), ("rollout row", 1.3))
+        for length in (512, 2048)
+    },
+    ("summary", "float32", 2048): 1.05,
 }
 """The target for time / time of plain encoding, by row, dtype and length, with native kernels."""
 
@@ -80,9 +89,9 @@ def main() -> None:
     arguments = parse_arguments()
     keep_freed_memory()
     tables.print_facts(
-        "Machine", [*machine.facts(arguments.dtype), ("batch", f"{_BATCH} texts of equal length")]
+        "Machine", [*machine.facts(arguments.dtype), ("batch", f"{arguments.texts} texts of equal length")]
     )
-    for model in arguments.models:
+    for model in [arguments.folder] if arguments.folder else arguments.models:
         measured = measure_model(model, arguments)
         print_ratios(model, measured, arguments.dtype)
         if "summary" in arguments.rows:
@@ -95,7 +104,9 @@ def parse_arguments() -> argparse.Namespace:
     names = list(ROWS)
     parser.add_argument("--dtype", default="bfloat16", choices=[*_ANY, "int8"])
     parser.add_argument("--models", type=some_of(MODELS), default=MODELS, help=",".join(MODELS))
+    parser.add_argument("--folder", help="of a model, instead of `--models`")
     parser.add_argument("--lengths", type=whole_numbers, default=[128, 512], help="in tokens, 2 to 512")
+    parser.add_argument("--texts", type=int, default=_BATCH, help="in a batch")
     parser.add_argument("--rows", type=some_of(names), default=names, help=",".join(names))
     parser.add_argument("--rounds", type=int, default=15, help="pairs of plain encoding and a row")
     return parser.parse_args()
@@ -108,6 +119,8 @@ def whole_numbers(text: str) -> list[int]:
 
 def load_model(model: str) -> Checkpoint:
     """Load the embedded model, or replace its weights by random ones of another size."""
+    if model not in MODELS:
+        return load_checkpoint(Path(model))
     checkpoint = load_checkpoint(resolve(EMBEDDED))
     if model != EMBEDDED:
         config = EncoderConfig(
@@ -173,23 +186,25 @@ ROWS: dict[str, Callable[[Asked], Want]] = {
     "maps float32": Asked.maps,
     "maps uint8": lambda asked: asked.maps(dtype="uint8"),
     "value norm": lambda asked: asked.maps(weights="value_norm"),
+    "thumbnails": lambda asked: asked.maps(thumbnail=64),
     "rollout": lambda asked: asked.maps(aggregate="rollout"),
+    "rollout row": lambda asked: asked.maps(aggregate="rollout", queries=Axis((0,))),
     "top 5": lambda asked: asked.maps(top_k=5),
     "words": Asked.words,
 }
 """What each row wants."""
 
 
-def make_batch(backend: TorchBackend, length: int, want: Want) -> Batch:
+def make_batch(backend: TorchBackend, length: int, want: Want, count: int = _BATCH) -> Batch:
     """Pack texts of random tokens that all want the same."""
-    texts = random_ids([length] * _BATCH, _VOCABULARY, cls_id=101, sep_id=102)
-    return replace(pack_ids(texts, backend.info), wants=(want,) * _BATCH)
+    texts = random_ids([length] * count, _VOCABULARY, cls_id=101, sep_id=102)
+    return replace(pack_ids(texts, backend.info), wants=(want,) * count)
 
 
-def make_call(backend: TorchBackend, row: str, length: int) -> Callable[[], object]:
+def make_call(backend: TorchBackend, row: str, length: int, count: int = _BATCH) -> Callable[[], object]:
     """Prepare a row."""
     asked = Asked(backend.info, length)
-    batch = make_batch(backend, length, ROWS[row](asked))
+    batch = make_batch(backend, length, ROWS[row](asked), count)
     return partial(run_and_write if row == _NPZ else run, backend, batch)
 
 
@@ -213,9 +228,11 @@ def measure_model(model: str, arguments: argparse.Namespace) -> dict[tuple[int, 
     backend = load(model, arguments.dtype)
     measured = {}
     for length in arguments.lengths:
-        plain = partial(run, backend, make_batch(backend, length, Asked(backend.info, length).plain))
+        count = arguments.texts
+        plain = partial(run, backend, make_batch(backend, length, Asked(backend.info, length).plain, count))
         for row in arguments.rows:
-            pair: dict[str, Callable[[], object]] = {"plain": plain, row: make_call(backend, row, length)}
+            call = make_call(backend, row, length, count)
+            pair: dict[str, Callable[[], object]] = {"plain": plain, row: call}
             measured[length, row] = take_turns(pair, arguments.rounds)
             shown = tables.ratio(measured[length, row][row], measured[length, row]["plain"])
             print(f"{model}, {length} tokens, {row}: {shown}", file=sys.stderr, flush=True)

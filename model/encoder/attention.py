@@ -33,8 +33,11 @@ Angles = tuple[Tensor, Tensor]
 """Cosines and sines of the rotary angles, as `positions.rotary_angles` computes them."""
 Bias = Tensor | PositionVectors
 """What is added to scores by distance: numbers (H, 2·longest − 1), or products of contents and vectors."""
-Observer = Callable[["SelfAttention", Tensor, Tensor, Tensor, Bias | None], None]
-"""Observes a layer: its attention; its queries, keys and values (T, H, D), rotated; its position bias."""
+Observer = Callable[..., None]
+"""Observes a layer: its attention; its queries, keys and values (T, H, D), rotated; its position bias.
+
+An executor that can attend again may hand on how, as one more argument.
+"""
 
 # Scores of longer sequences would need too much memory.
 _LONGEST = 512

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import numpy as np
 
-from model.arrays import Array, Operations, Places
-from model.contract import Aggregate, Weights
+from model.arrays import Array, IntArray, Operations, Places
+from model.contract import Aggregate, FloatArray, Weights
 from model.inspection.selection import HeadSelection
 
 LOWEST = float(np.finfo(np.float32).min)
@@ -22,6 +22,19 @@ class LayerAttention(Protocol):
     @property
     def may_lack_keys(self) -> bool:
         """Whether all keys may be hidden from a query, as interventions can do."""
+        ...
+
+    @property
+    def together(self) -> bool:
+        """Whether the heads of a block are better computed together."""
+        ...
+
+    def mean(self, sequences: slice, heads: IntArray, shares: FloatArray, rows: Places) -> Array | None:
+        """Σ_h shares_h p_h over some heads, (b, rows, N); None where they are added up head by head."""
+        ...
+
+    def keys(self, rows: Places) -> slice:
+        """Return the keys that some of the query positions, in order, see: weights of others are 0."""
         ...
 
     def scores(self, sequences: slice, heads: Places, rows: Places) -> Array:
@@ -69,6 +82,10 @@ def aggregate_heads(
 
     A head that is listed twice counts twice in the mean.
     """
+    if how == "mean" and kind == "probability":
+        mean = layer.mean(sequences, heads.numbers, heads.shares, rows)
+        if mean is not None:
+            return mean
     total: Array = None
     for part in parts:
         weights = read_weights(layer, kind, sequences, heads.some(part), rows)

@@ -10,6 +10,7 @@ from model.contract import AttentionWant, Output
 from model.inspection.collector import Collector, choose_collector
 from model.inspection.layer import LayerAttention, aggregate_heads, read_weights
 from model.inspection.selection import AxisSelection, HeadSelection, in_blocks, unless_in_order
+from model.inspection.thumbnails import ThumbnailCollector
 
 
 class MapObserver:
@@ -46,6 +47,11 @@ class MapObserver:
         """The positions of the selected rows, each once; None for all."""
         return None if self._rows.every else self._rows.positions
 
+    @property
+    def thumbnails(self) -> ThumbnailCollector | None:
+        """What collects thumbnails; None if maps are collected."""
+        return self._collector if isinstance(self._collector, ThumbnailCollector) else None
+
     def buffer(self, number: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Return the buffers that a native kernel fills while one layer attends; only if `plain`.
 
@@ -57,7 +63,8 @@ class MapObserver:
         """Compute the selection in one layer and collect it."""
         want, place = self._want, self.layers.index(number)
         sizes = (self._count, len(self._heads), len(self._rows))
-        for sequences, rows, parts in in_blocks(*sizes, self.length * self._rows.longest):
+        width, together = self.length * self._rows.longest, layer.together and want.weights != "score"
+        for sequences, rows, parts in in_blocks(*sizes, width, together=together):
             starts = self._rows.merged(rows)
             tokens = self._rows.tokens(rows)
             if want.aggregate != "none":

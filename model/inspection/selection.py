@@ -89,16 +89,28 @@ def neighbours(positions: IntArray) -> Places:
     return positions
 
 
+def visible_keys(rows: Places, length: int, *, causal: bool, window: int) -> slice:
+    """Return the keys that some of the query positions, in order, see among `length`."""
+    start, stop = (rows.start, rows.stop) if isinstance(rows, slice) else (rows[0], rows[-1] + 1)
+    first = max(0, int(start) - window) if window else 0
+    last = min(length, int(stop) + window) if window else length
+    return slice(first, min(last, int(stop)) if causal else last)
+
+
 def in_blocks(
-    sequences: int, heads: int, rows: int, length: int, room: int = ROOM
+    sequences: int, heads: int, rows: int, length: int, room: int = ROOM, *, together: bool = False
 ) -> Iterator[tuple[slice, slice, list[slice]]]:
     """Split sequences × heads × rows of `length` weights into blocks of at most `room`, or of one row.
 
     Yields the sequences, the rows, and the parts of the heads of each block. A block holds whole sequences if
-    they fit, else whole heads if they fit. How one sequence is split does not depend on the others, so its
-    results do not either.
+    they fit, else whole heads if they fit; `together`, it always holds all heads. How one sequence is split
+    does not depend on the others, so its results do not either.
     """
-    some_rows = min(rows, max(1, room // max(1, length)))
+    if together:
+        room = max(room, heads * length)
+        some_rows = min(rows, max(1, room // max(1, heads * length)))
+    else:
+        some_rows = min(rows, max(1, room // max(1, length)))
     some_heads = min(heads, max(1, room // max(1, some_rows * length)))
     whole = some_heads == heads and some_rows == rows
     some_sequences = max(1, room // max(1, heads * rows * length)) if whole else 1

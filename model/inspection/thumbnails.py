@@ -4,6 +4,7 @@ A map of N tokens is never held as a whole: each block of rows is reduced as soo
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, cast
 
@@ -40,9 +41,17 @@ class Cells:
         """Whether each entry of the axis is in one cell, and cells follow each other."""
         return self._members is None
 
-    def numbers(self) -> IntArray:
-        """Return the cell of each entry of the axis; only if `in_order`."""
-        return np.repeat(np.arange(len(self)), np.diff(self._bounds))
+    @cached_property
+    def members(self) -> list[IntArray]:
+        """The distinct entries of each cell, in order."""
+        if self._members is None:
+            return [np.arange(start, stop) for start, stop in pairwise(self._bounds.tolist())]
+        return self._members
+
+    @property
+    def apart(self) -> bool:
+        """Whether no entry is in several cells."""
+        return self.in_order or len(np.unique(every := np.concatenate(self.members))) == len(every)
 
     def reduce(self, ops: Operations, x: Array, part: slice, axis: int) -> tuple[Places, Array]:
         """Find the largest number of each cell along an axis of x, which has the entries of `part`.
@@ -73,6 +82,7 @@ class ThumbnailCollector:
         columns: AxisSelection,
     ) -> None:
         self.columns = None if columns.every else columns.tokens(slice(0, len(columns)))
+        self.rows, self._keys = rows.positions, columns.positions
         self._rows, self._columns = (Cells(axis, cast(int, want.thumbnail)) for axis in (rows, columns))
         self._dtype: MapDtype = want.dtype
         self._units = columns
@@ -86,8 +96,30 @@ class ThumbnailCollector:
 
     @property
     def plain(self) -> bool:
-        """Whether a native kernel could collect them."""
-        return False
+        """Whether a native kernel can collect them: weights as they are, and each row in one cell."""
+        return not self._merges and not self._renormalizes and self._rows.apart
+
+    def buffer(self, place: int) -> FloatArray:
+        """Return the cells at one index of their first axis, (b, …), each −∞ or what was found so far."""
+        return self._largest[:, place]
+
+    @property
+    def cell_of_row(self) -> IntArray:
+        """The cell of each of the query positions `rows`; only if `plain`."""
+        cells = np.empty(len(self.rows), np.int64)
+        for cell, some in enumerate(self._rows.members):
+            cells[some] = cell
+        return cells
+
+    @cached_property
+    def spans(self) -> NDArray[np.int32]:
+        """The key positions of each cell as runs of neighbours: (runs, 3), a cell, a start and a stop."""
+        found: list[tuple[int, int, int]] = []
+        for cell, some in enumerate(self._columns.members):
+            keys = self._keys[some]
+            breaks = np.flatnonzero(np.diff(keys) != 1) + 1
+            found += ((cell, int(run[0]), int(run[-1]) + 1) for run in np.split(keys, breaks) if len(run))
+        return np.array(found, np.int32).reshape(-1, 3)
 
     def collect(
         self, ops: Operations, weights: Array, where: tuple[int | slice, ...], starts: IntArray | None

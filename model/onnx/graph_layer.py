@@ -8,6 +8,7 @@ import numpy as np
 from model.arrays import IntArray, Places
 from model.contract import FloatArray
 from model.encoder.config import AttentionSimilarity
+from model.inspection.selection import visible_keys
 from model.progress import Progress
 
 _LOWEST = np.finfo(np.float32).min
@@ -55,6 +56,21 @@ class GraphLayer:
     window: int = 0
     progress: Progress = field(default_factory=Progress)
     may_lack_keys = False
+
+    @property
+    def together(self) -> bool:
+        """Whether the heads of a block are better computed together."""
+        return False
+
+    def mean(self, sequences: slice, heads: IntArray, shares: FloatArray, rows: Places) -> FloatArray | None:  # noqa: ARG002
+        """Return None: weights are added up head by head."""
+        return None
+
+    def keys(self, rows: Places) -> slice:
+        """Return the keys that some of the query positions see."""
+        arrays = self.maps or self.pairs
+        length = 0 if arrays is None else arrays.arrays[-1].shape[1 if self.maps is None else 2]
+        return visible_keys(rows, length, causal=self.causal, window=self.window)
 
     def scores(self, _: slice, heads: Places, rows: Places) -> FloatArray:
         """Compute scores before the softmax, float32 (1, heads, rows, N)."""

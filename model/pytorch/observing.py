@@ -21,6 +21,8 @@ from model.inspection.rollout import RolloutObserver
 from model.inspection.statistics import StatisticsObserver
 from model.progress import Progress
 from model.pytorch.kernels.observations import Observations, Slots
+from model.pytorch.kernels.passes import Attended
+from model.pytorch.native_layer import NativeLayer
 from model.pytorch.tensor_layer import TensorLayer
 from model.pytorch.tensor_operations import TensorOperations
 
@@ -58,8 +60,9 @@ class BatchObserver:
         tasks: Sequence[int | None] = (),
     ) -> None:
         """Group the wants; `kernels` says whether native kernels run, which can record while they attend."""
-        self._probed: dict[int, list[tuple[Observer, Run, _Change]]] = defaultdict(list)
-        """Layer -> observers of its queries, keys and values, with their runs and what changes these."""
+        self._probed: dict[int, list[tuple[Observer, Run, int, _Change]]] = defaultdict(list)
+        """Layer -> observers of its queries, keys and values, each with its run, first sequence, and what
+        changes these."""
         self._recorded: dict[int, list[tuple[Recorder, int]]] = defaultdict(list)
         """Layer -> observers that the native kernels fill, each with its first sequence."""
         self._wants = len(wants)
@@ -102,7 +105,7 @@ class BatchObserver:
             if self._kernels and _plain(observer):
                 self._recorded[layer].append((observer, first))
             else:
-                self._probed[layer].append((observer, run, change))
+                self._probed[layer].append((observer, run, first, change))
 
     def plan(
         self, states: Collection[int], heads: int, progress: Progress, starts: Sequence[Start | None] = ()
@@ -124,6 +127,9 @@ class BatchObserver:
             some, rows = self._slots[id(observer)]
             if isinstance(observer, StatisticsObserver):
                 observations.statistics(first, observer.buffer(number), some, observer.special)
+            elif observer.thumbnails is not None and rows is not None:
+                cells = observer.thumbnails.buffer(observer.layers.index(number))
+                observations.thumbnails(first, cells, some, rows, observer.thumbnails.spans)
             else:
                 weights, finite = observer.buffer(number)
                 observations.weights(first, weights, some, rows, finite)
@@ -138,15 +144,18 @@ class BatchObserver:
         k: Tensor,
         v: Tensor,
         bias: Bias | None,
+        attended: Attended | None = None,
     ) -> None:
-        """Observe one layer by its queries, keys and values, each (T, H, D)."""
-        for observer, run, change in self._probed[number]:
+        """Observe one layer by its queries, keys and values, each (T, H, D), and what can attend again."""
+        for observer, run, first, change in self._probed[number]:
             rows = slice(run.start, run.stop)
             shape = (run.count, run.length, *q.shape[1:])
             edges = LayerEdges(change.edges, number, run.length)
             q_run, k_run, v_run = (x[rows].view(shape) for x in (q, k, v))
             layer = TensorLayer(attention, q_run, k_run, v_run, bias, change.task, progress, edges or None)
-            observer.observe(number, layer)
+            # What attends again knows nothing of edges that are blocked.
+            again = None if edges else attended
+            observer.observe(number, layer if again is None else NativeLayer.of(layer, again, first))
 
     def output(self, index: int) -> Output:
         """Return the attention results of one sequence; an empty output if it wants none."""
@@ -161,10 +170,16 @@ class BatchObserver:
 
 
 def _slots(observer: Recorder, heads: int) -> tuple[Slots, Slots | None]:
-    """Return which of the `heads`, and which rows of maps, a kernel records; None for all rows."""
-    if isinstance(observer, StatisticsObserver) or observer.queries is None:
-        return Slots(observer.heads, heads), None
-    return Slots(observer.heads, heads), Slots(observer.queries, observer.length)
+    """Return which of the `heads`, and which rows of maps, a kernel records; None for all rows.
+
+    The places of rows of thumbnails are their cells.
+    """
+    some = Slots(observer.heads, heads)
+    if isinstance(observer, StatisticsObserver):
+        return some, None
+    if (pooled := observer.thumbnails) is not None:
+        return some, Slots(pooled.rows, observer.length, pooled.cell_of_row)
+    return some, None if observer.queries is None else Slots(observer.queries, observer.length)
 
 
 def _plain(observer: Observer) -> TypeGuard[Recorder]:

@@ -7,9 +7,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from model.arrays import IntArray
+from model.contract import FloatArray
 from model.encoder.attending.edits import LOWEST, weigh
 from model.encoder.attention import Bias, Indices, SelfAttention
 from model.encoder.interventions import LayerEdges
+from model.inspection.selection import visible_keys
 from model.progress import Progress
 
 
@@ -35,6 +38,21 @@ class TensorLayer:
     def may_lack_keys(self) -> bool:
         """Whether all keys may be hidden from a query."""
         return self.edges is not None
+
+    @property
+    def together(self) -> bool:
+        """Whether the heads of a block are better computed together."""
+        return False
+
+    def mean(self, sequences: slice, heads: IntArray, shares: FloatArray, rows: Indices) -> Tensor | None:  # noqa: ARG002
+        """Return None: weights are added up head by head."""
+        return None
+
+    def keys(self, rows: Indices) -> slice:
+        """Return the keys that some of the query positions see."""
+        causal, window = self.attention.config.causal, self.attention.layer.window
+        listed = rows.numpy() if isinstance(rows, Tensor) else rows
+        return visible_keys(listed, self.q.shape[1], causal=causal, window=window)
 
     def scores(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:
         """Compute scores before the softmax, float32 (b, heads, rows, N)."""

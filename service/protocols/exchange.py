@@ -25,6 +25,7 @@ from service.problems import Problem
 from service.refusals import overloaded
 from service.replies.answer_size import bound, waiting_bytes
 from service.replies.style import AnswerStyle, Frame
+from service.replies.too_large import TooLarge, Ways, any_of
 from service.settings import Settings
 from service.system.off_loop import off_loop
 from service.tasks.errors import OptionError
@@ -246,30 +247,31 @@ class Exchange:
         style: AnswerStyle,
         encodings: Sequence[Encoding],
         view: Callable[[int, Encoding], View],
-        way_out: str,
+        ways: Ways | str,
         holding: Holding | None = None,
     ) -> Response:
         """Compute what each input returns, and answer with an item for each.
 
         `view` plans an input, by its index and its tokens. Raises the 413 for a response that could be too
-        large before computing anything: `way_out` says how to make it smaller. Raises what `view` raises,
+        large before computing anything: `ways` say how to make it smaller. Raises what `view` raises,
         OverloadedError, InferenceError and Problem.
         """
         work, most = Work.of(encodings), 0
         if holding is not None:
             most, known = await self.off_loop(lambda: holding.most(encodings), work.tokens)
-            self.check_size(bound(style, known), way_out)
+            await self._check_items(style, known, bound(style, known), ways, work.tokens)
             self.state.memory.take(self.context.permit, most, self._unused())
 
-        def plan() -> tuple[list[View], Sequences, int, int]:
+        def plan() -> tuple[Sequences, list[Expected], list[View], int, int]:
             views = [view(index, encoding) for index, encoding in enumerate(encodings)]
             expected = [one.expected for one in views]
             sequences = Sequences(encodings, views, self.engine.finish)
-            return views, sequences, bound(style, expected), waiting_bytes(style, expected)
+            return sequences, expected, views, bound(style, expected), waiting_bytes(style, expected)
 
-        views, sequences, size, waiting = await self.off_loop(plan, work.tokens)
+        sequences, expected, views, size, waiting = await self.off_loop(plan, work.tokens)
+        await self._check_items(style, expected, size, ways, work.tokens)
         unused = 0 if holding is None else most - holding.kept(views)
-        self.reserve_answer(style, size, way_out, waiting=waiting, unused=unused)
+        self.reserve_answer(style, size, waiting=waiting, unused=unused)
         delivery = self.delivery(style, self._windowed(work, sequences), size + waiting)
         if style.format == "ndjson":
             stream = self.stream(sequences.encodings, sequences.wants)
@@ -342,15 +344,15 @@ class Exchange:
         self.reserve(4 * copies * math.prod(shape))
 
     def reserve_answer(
-        self, style: AnswerStyle, size: int, way_out: str, *, waiting: int = 0, unused: int = 0
+        self, style: AnswerStyle, size: int, *ways: str, waiting: int = 0, unused: int = 0
     ) -> None:
-        """Reserve memory for a response of at most `size` bytes; `way_out` says how to make it smaller.
+        """Reserve memory for a response of at most `size` bytes; `ways` say how to make it smaller.
 
         `waiting` are further bytes, of arrays that items are made of while they are written; of what was
         reserved before, `unused` bytes are released. Raises the 413 if `size` exceeds the limit, and the 429
         if requests hold too much memory.
         """
-        self.check_size(size, way_out)
+        self.check_size(size, ways)
         memory, permit = self.state.memory, self.context.permit
         try:
             memory.take_answer(permit, style.growth * size + waiting, unused + self._unused())
@@ -363,15 +365,37 @@ class Exchange:
         unused, self._transient = self._transient, 0
         return unused
 
-    def check_size(self, size: int, way_out: str) -> None:
+    async def _check_items(
+        self, style: AnswerStyle, expected: Sequence[Expected], size: int, ways: Ways | str, tokens: int
+    ) -> None:
+        """Raise the 413 for items that could have more bytes than the limit: `size` in all."""
+        limit = self.state.max_response_bytes
+        if size > limit:
+            found = [ways] if isinstance(ways, str) else []
+            if not isinstance(ways, str):
+                find, refused = ways, TooLarge(style, expected, limit)
+                found = await self.off_loop(lambda: find(refused), tokens)
+            self.check_size(size, found)
+
+    def check_size(self, size: int, ways: Sequence[str]) -> None:
         """Raise the 413 for a response that could have more bytes than the limit."""
         limit = self.state.max_response_bytes
         if size > limit:
+            way_out = any_of([*ways, self._allow(size)])
             raise Problem(
                 "response-too-large",
                 f"The response could have {size} bytes and the limit is {limit}: {way_out}.",
                 members={"limit": limit, "actual": size},
             )
+
+    def _allow(self, size: int) -> str:
+        """Say with which settings the service would answer with so many bytes."""
+        ways = []
+        if size > self.state.settings.max_response_bytes:
+            ways.append(f"have the service's HEADLIGHT_MAX_RESPONSE_BYTES set to {size}")
+        if missing := self.state.memory.missing(size):
+            ways.append(f"give it {missing} bytes more memory")
+        return " and ".join(ways)
 
 
 def _deadline(given: str | None) -> float:

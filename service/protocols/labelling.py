@@ -7,10 +7,11 @@ from starlette.responses import Response
 from model.contract import Encoding, HeadInfo
 from model.tokenization.tokenizer import Text, Truncation
 from service.protocols.exchange import Exchange
-from service.protocols.ways_out import any_of, smaller_maps
+from service.protocols.ways_out import fewer_inputs, smaller_maps
+from service.replies.too_large import TooLarge, largest
 from service.tasks.attend import AttendOptions, plan_attention
 from service.tasks.embed import NO_VECTORS, plan_encode
-from service.tasks.label import Labelling, TokenizedInput, add_labels
+from service.tasks.label import Labelling, TextLabels, TokenizedInput, add_labels
 from service.tasks.view import View
 
 
@@ -21,11 +22,11 @@ async def label(
     head: HeadInfo,
     labelling: Labelling,
     maps: AttendOptions | None = None,
-    fewer: str = "top_k",
+    fewer_labels: str = "top_k",
 ) -> Response:
     """Answer with what `labelling` makes of the logits of each input, and with its maps.
 
-    `fewer` is the field that limits the labels of a text.
+    `fewer_labels` is the field that limits the labels of a text.
     """
     info = exchange.engine.info
     base = plan_encode(NO_VECTORS, info, info.default_task)
@@ -39,7 +40,11 @@ async def label(
         plain = (base if plan is None else plan).view(index, encoding, text)
         return add_labels(plain, labelling, len(head.labels), TokenizedInput(encoding, text))
 
-    ways = ["send fewer inputs"]
-    ways += [f"lower `{fewer}`"] if head.kind == "classification" else ["send shorter texts"]
-    ways += [] if maps is None else smaller_maps(maps, exchange)
-    return await exchange.answer(style, encodings, view, any_of(ways))
+    def ways(refused: TooLarge) -> list[str]:
+        found = fewer_inputs(refused)
+        if isinstance(labelling, TextLabels):
+            most = largest(lambda count: refused.fits(saved=labelling.saved(count)), labelling.top_k)
+            found += [f"lower `{fewer_labels}` to {most}"] if most else []
+        return found + ([] if maps is None else smaller_maps(maps, exchange, refused))
+
+    return await exchange.answer(style, encodings, view, ways)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from heapq import nlargest
 from itertools import repeat
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from model.heads.similarity import similarities
 from model.tokenization.tokenizer import Truncation
 from service.http.delivery import Work
 from service.protocols.exchange import Exchange
-from service.protocols.ways_out import any_of, smaller_maps
+from service.protocols.ways_out import smaller_maps
 from service.replies.answer_size import bound_head, bound_item
 from service.replies.style import AnswerStyle
+from service.replies.too_large import TooLarge, Total, largest
 from service.tasks.attend import AttendOptions, AttentionPlan, plan_attention
 from service.tasks.embed import NO_VECTORS, OWN_VECTORS, plan_encode
 from service.tasks.prompts import prompt_for
@@ -226,18 +228,45 @@ class _Answer:
 
     def reserve(self, expected: Iterable[Expected]) -> None:
         """Reserve memory for the largest items, apart from what all have; raises the 413 and the 429."""
-        options, name = self._options, self._exchange.name
-        sizes = [
-            bound_item(self.style, one) + _RANKED_BYTES + _ESCAPED_BYTES * len(text) * options.return_texts
-            for one, text in zip(expected, options.texts, strict=False)
-        ]
-        self.size = bound_head(self.style) + self._exchange.copies * sum(nlargest(self.count, sizes))
-        ways = [f"lower `{name('top_n')}`" if name("top_n") else "send shorter texts"]
-        ways += [f"send fewer `{name('texts')}`"]
-        ways += [f"leave out `{name('return_texts')}`"] if options.return_texts else []
-        if options.attend is not None:
-            ways += smaller_maps(options.attend, self._exchange)
-        self._exchange.reserve_answer(self.style, self.size, any_of(ways))
+        options, exchange = self._options, self._exchange
+        items = [one for one, _ in zip(expected, options.texts, strict=False)]
+        sizes = [bound_item(self.style, one) for one in items]
+        self.size = self._total(self.count)(self.style, sizes)
+        limit = exchange.state.max_response_bytes
+        ways = (
+            []
+            if self.size <= limit
+            else self._ways(TooLarge(self.style, items, limit, self._total(self.count)), sizes)
+        )
+        exchange.reserve_answer(self.style, self.size, *ways)
+
+    def _total(self, count: int, *, texts: bool = True) -> Total:
+        """Return what bounds a response of the `count` largest items, with or without their texts."""
+        options = self._options
+        returned = options.texts if options.return_texts and texts else [""] * len(options.texts)
+        ranked_bytes = [_RANKED_BYTES + _ESCAPED_BYTES * len(text) for text in returned]
+
+        def total(style: AnswerStyle, sizes: Sequence[int]) -> int:
+            most = nlargest(count, map(add, sizes, ranked_bytes))
+            return bound_head(style) + self._exchange.copies * sum(most)
+
+        return total
+
+    def _ways(self, refused: TooLarge, sizes: Sequence[int]) -> list[str]:
+        """Suggest what would make the response small enough."""
+        options, name, limit = self._options, self._exchange.name, self._exchange.state.max_response_bytes
+        most = largest(lambda count: self._total(count)(self.style, sizes) <= limit, self.count)
+        field = name("top_n")
+        ways = (
+            [f"lower `{field}` to {most}" if field else f"send at most {most} of the `{name('texts')}`"]
+            if most
+            else []
+        )
+        if options.return_texts and self._total(self.count, texts=False)(self.style, sizes) <= limit:
+            ways.append(f"leave out `{name('return_texts')}`")
+        return ways + (
+            [] if options.attend is None else smaller_maps(options.attend, self._exchange, refused)
+        )
 
     def item(self, index: int, score: float, view: View | None = None, output: Output | None = None) -> Item:
         """Build the item of a text; with a view and an output, with its maps."""

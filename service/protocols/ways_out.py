@@ -1,31 +1,119 @@
-"""What would make a response smaller: suggestions in errors."""
+"""What would make a response small enough: suggestions in errors. Each is checked before it is made."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 
 from service.protocols.exchange import Exchange
 from service.replies.formats import FORMATS
+from service.replies.json_arrays import TABLE_DECIMALS
+from service.replies.style import ArrayType
+from service.replies.too_large import Arrays, Change, TooLarge, cut, largest
 from service.tasks.attend import AttendOptions
+from service.tasks.results import SUMMARY
+
+_MAPS = ("attention", "top_keys", "top_weights", "residual")
+_MOST_CELLS = 256
+"""Of a thumbnail, along an axis."""
 
 
-def smaller_maps(maps: AttendOptions, exchange: Exchange) -> list[str]:
-    """Suggest options that would make the maps of a response smaller; at least one."""
-    name, parsed = exchange.name, exchange.parsed
-    ways = [f"choose fewer `{name('layers')}` or `{name('heads')}`"]
+def fewer_inputs(refused: TooLarge) -> list[str]:
+    """Suggest to send fewer inputs."""
+    most = refused.inputs()
+    return [f"send at most {most} of the inputs"] if most else []
+
+
+def fewer(refused: TooLarge, field: str, axes: Mapping[str, int]) -> list[str]:
+    """Suggest to choose fewer entries of some arrays by a field of the request; `axes` are theirs."""
+    most = refused.most(cut(axes), max(refused.length(*one) for one in axes.items()))
+    return [f"choose at most {most} of the `{field}`"] if most else []
+
+
+def smaller_maps(maps: AttendOptions, exchange: Exchange, refused: TooLarge) -> list[str]:
+    """Suggest options with which the maps and the summary of a response would be small enough."""
+    name, axes = exchange.name, refused.style.axes or ()
+    every = {array for item in refused.items for array in item.arrays}
+    ways = []
+    for field, axis in (("layers", "layer"), ("heads", "head"), ("queries", "query"), ("keys", "key")):
+        cuts = {array: axes.index(axis) for array in _MAPS if axis in axes}
+        if axis == "key":  # rows of top weights have no axis of keys
+            cuts = {array: place for array, place in cuts.items() if array == "attention"}
+        if axis in ("layer", "head"):
+            cuts |= {array: ("layer", "head").index(axis) for array in every if array.startswith(SUMMARY)}
+            cuts |= {"thumbnails": axes.index(axis)} if axis in axes else {}
+        ways += fewer(refused, name(field), cuts) if cuts else []
     if maps.maps:
-        ways.append(f"choose fewer `{name('queries')}` or `{name('keys')}`")
-        ways += [f"`{name('aggregate')}` the heads"] if maps.aggregate == "none" else []
-        if maps.thumbnail is None:
-            ways += [f"set `{name('top_k')}` or `{name('thumbnail')}`"] if maps.top_k is None else []
-        else:
-            ways.append(f"lower `{name('thumbnail')}`")
-        if not FORMATS[parsed.format].binary:
-            ways += [f"lower `{name('decimals')}`"]
-            ways += ["accept application/x-npz"] if "npz" in parsed.body.formats else []
-        elif parsed.dtype == "float32":
-            ways.append("add ?dtype=float16" if maps.weights == "score" else "add ?dtype=uint8")
+        ways += _reduced_maps(maps, exchange, refused)
+        ways += _other_numbers(maps, exchange, refused)
     return ways
 
 
-def any_of(ways: Sequence[str]) -> str:
-    """Join two or more ways out as alternatives."""
-    return f"{', '.join(ways[:-1])}, or {ways[-1]}"
+def _reduced_maps(maps: AttendOptions, exchange: Exchange, refused: TooLarge) -> list[str]:
+    """Suggest to aggregate heads, and to return less than maps."""
+    name, ways = exchange.name, []
+    if maps.aggregate == "none" and refused.fits(_aggregated):
+        ways.append(f'set `{name("aggregate")}` to "mean"')
+    if maps.thumbnail is not None:
+        if most := refused.most(_thumbnails, maps.thumbnail):
+            ways.append(f"lower `{name('thumbnail')}` to {most}")
+    elif maps.top_k is not None:
+        if most := refused.most(_top, maps.top_k):
+            ways.append(f"lower `{name('top_k')}` to {most}")
+    else:
+        unit = refused.style.unit and maps.aggregate != "max"  # sums of largest weights may exceed 1
+        rows, keys = (refused.length("attention", axis) for axis in (-2, -1))
+        if most := largest(lambda k: refused.fits(_top(k), unit=unit), keys):
+            ways.append(f"set `{name('top_k')}` to {most}")
+        if most := refused.most(_thumbnails, 1 + min(_MOST_CELLS, max(rows, keys))):
+            ways.append(f"set `{name('thumbnail')}` to {most}")
+    return ways
+
+
+def _other_numbers(maps: AttendOptions, exchange: Exchange, refused: TooLarge) -> list[str]:
+    """Suggest to write the numbers in fewer digits, or in bytes."""
+    parsed, style, ways = exchange.parsed, refused.style, []
+    dtypes: list[ArrayType] = ["float32", "float16", "uint8"]
+    if maps.weights == "score":  # may be negative
+        dtypes.remove("uint8")
+    if FORMATS[parsed.format].binary:
+        smaller = [one for one in dtypes[dtypes.index(style.dtype) + 1 :] if refused.fits(dtype=one)]
+        return [f"set ?dtype={smaller[0]}"] if smaller else []
+    if style.decimals is not None:
+        below = min(style.decimals, TABLE_DECIMALS + 1)
+        if most := largest(lambda digits: refused.fits(decimals=digits), below):
+            ways.append(f"lower `{exchange.name('decimals')}` to {most}")
+    if "npz" in parsed.body.formats:
+        small = [one for one in dtypes if refused.fits(format="npz", dtype=one)]
+        if small:
+            dtype = "" if small[0] == "float32" else f" and set ?dtype={small[0]}"
+            given = exchange.decimals is not None and parsed.body.is_overridden("decimals")
+            without = f" without `{exchange.name('decimals')}`" if given else ""
+            ways.append(f"accept application/x-npz{dtype}{without}")
+    return ways
+
+
+def _aggregated(arrays: Arrays) -> Arrays:
+    """Drop the axis of heads of maps, which is the second."""
+    maps = (*_MAPS, "thumbnails")
+    return {name: (shape[0], *shape[2:]) if name in maps else shape for name, shape in arrays.items()}
+
+
+def _thumbnails(cells: int) -> Change:
+    return _instead(lambda shape: {"thumbnails": (*shape[:-2], *(min(cells, n) for n in shape[-2:]))})
+
+
+def _top(k: int) -> Change:
+    def top(shape: tuple[int, ...]) -> Arrays:
+        found = (*shape[:-1], min(k, shape[-1]))
+        return {"top_keys": found, "top_weights": found, "residual": shape[:-1]}
+
+    return _instead(top)
+
+
+def _instead(reduced: Callable[[tuple[int, ...]], Arrays]) -> Change:
+    """Return how arrays change if something else is returned instead of maps, or of what is left of them."""
+
+    def change(arrays: Arrays) -> Arrays:
+        shape = next(arrays[name] for name in ("attention", "thumbnails", "top_weights") if name in arrays)
+        others = {name: one for name, one in arrays.items() if name not in (*_MAPS, "thumbnails")}
+        return {**others, **reduced(shape)}
+
+    return change

@@ -41,6 +41,11 @@ def bound_head(style: AnswerStyle) -> int:
 
 def bound_item(style: AnswerStyle, item: Expected) -> int:
     """Bound one item of such a response."""
+    return bound_columns(style, item) + bound_arrays(style, item.arrays)
+
+
+def bound_columns(style: AnswerStyle, item: Expected) -> int:
+    """Bound what an item has besides its arrays."""
     form = FORMATS[style.format]
     size = strings = item.column_bytes
     if item.encoding is not None and style.value is None:
@@ -48,10 +53,15 @@ def bound_item(style: AnswerStyle, item: Expected) -> int:
         size = strings + _ITEM_BYTES + len(item.encoding.token_ids) * _bytes_of_token(tuple(item.columns))
         if item.labels or item.column_bytes:
             size += _MORE_BYTES + item.labels * _LABEL_BYTES
-    size += strings if form.quoted else 0
-    for name, shape in item.arrays.items():
-        size += form.array_bytes(style, name, style.stored_shape(name, shape))
-    return size
+    return size + strings if form.quoted else size
+
+
+def bound_arrays(style: AnswerStyle, arrays: Mapping[str, tuple[int, ...]]) -> int:
+    """Bound the arrays of an item, by their names and shapes."""
+    form = FORMATS[style.format]
+    return sum(
+        [form.array_bytes(style, name, style.stored_shape(name, shape)) for name, shape in arrays.items()]
+    )
 
 
 @cache

@@ -67,7 +67,11 @@ class TextLabels:
 
     def expect(self, _: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
         """Each label has its name and its score."""
-        return {}, self.top_k * (_LABEL_BYTES + longest_label(self.head))
+        return {}, self.saved(0)
+
+    def saved(self, count: int) -> int:
+        """Return by how many bytes less `count` labels are bounded, instead of `top_k`."""
+        return (self.top_k - count) * (_LABEL_BYTES + longest_label(self.head))
 
     def label(self, logits: Arrays, _: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
         """Make `labels` of the logits (labels,)."""

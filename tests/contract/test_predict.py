@@ -300,19 +300,19 @@ def test_what_is_wrong_or_without_effect_is_refused(
 @pytest.mark.parametrize(
     ("body", "way_out"),
     [
-        ({"model": "many"}, "send fewer inputs, or lower `top_k`."),
+        ({"model": "many"}, "send at most 9 of the inputs, lower `top_k` to 109, or have"),
         (
             {"model": "tagger", "aggregation": "simple", "attention": {}},
-            "send fewer inputs, send shorter texts, choose fewer `attention.layers` or `attention.heads`, ",
+            "send at most 1 of the inputs, set `attention.thumbnail` to 2, or have",
         ),
     ],
 )
 def test_a_response_that_could_be_too_large_is_refused(body: Json, way_out: str, predictor: Service) -> None:
-    """Before anything runs, with the fields that make it smaller."""
+    """Before anything runs, with what makes it small enough."""
     response = post(predictor, {"inputs": ["the man " * 30] * 20, **body}, "/predict")
     document = assert_problem(response, 413, "response-too-large", limit=300_000)
     assert way_out in document["detail"]
-    smaller = {"top_k": 1} if body["model"] == "many" else {"attention": None}
+    smaller = {"top_k": 109} if body["model"] == "many" else {"attention": {"thumbnail": 2}}
     assert predict(predictor, ["the man " * 30] * 20, **{**body, **smaller})
 
 

@@ -277,10 +277,11 @@ def test_limits_hold_before_anything_runs(rankers: Service) -> None:
     assert "shorten the query, or send fewer texts" in detail
     body = {"query": QUERY, "texts": ["the man " * 30] * 40, "attention": {}}
     large = assert_problem(post(rankers, body, "/rerank"), 413, "response-too-large")
-    assert "lower `top_n`" in large["detail"]
-    assert "`attention.layers`" in large["detail"]
+    assert "lower `top_n` to 2" in large["detail"]
+    assert "choose at most 3 of the `attention.queries`" in large["detail"]
     assert "npz" not in large["detail"]
-    assert len(rerank(rankers, **{**body, "top_n": 1})["data"]) == 1
+    assert len(rerank(rankers, **{**body, "top_n": 2})["data"]) == 2
+    assert rerank(rankers, **{**body, "attention": {"queries": [0, 1, 2]}})["data"]
 
 
 @pytest.mark.parametrize("accept", [NDJSON, NPZ])

@@ -93,9 +93,9 @@ void expect(bool holds, const char *what, double got, double wanted, int64_t n) 
 
 // What is observed of one sequence, in arrays of its own.
 struct Recorded {
-    std::vector<float> statistics, special, maps;
+    std::vector<float> statistics, special, maps, thumbnails;
     std::vector<uint16_t> half_maps;
-    std::vector<int32_t> statistic_slots, head_slots, row_slots;
+    std::vector<int32_t> statistic_slots, head_slots, row_slots, thumbnail_slots, cell_of_row, columns;
     std::unique_ptr<uint8_t> finite{new uint8_t(1)};
     std::vector<int64_t> heads, rows, measured;
 
@@ -139,6 +139,24 @@ struct Recorded {
             observation.map_heads = (int64_t)heads.size();
             observation.map_rows = (int64_t)rows.size();
             observation.finite = finite.get();
+        }
+        if (up_to(2)) {
+            observation.row_cells = 1 + up_to(3), observation.column_cells = 1 + up_to(3);
+            for (int64_t h = 0; h < all_heads; h++)
+                thumbnail_slots.push_back(up_to(2) ? (int32_t)observation.thumbnail_heads++ : -1);
+            for (int64_t i = 0; i < n; i++) cell_of_row.push_back((int32_t)up_to(observation.row_cells) - 1);
+            for (observation.spans = up_to(5); (int64_t)columns.size() < 3 * observation.spans;) {
+                const int64_t first = up_to(n);
+                for (int64_t x : {up_to(observation.column_cells - 1), first, first + up_to(n - first)})
+                    columns.push_back((int32_t)x);
+            }
+            thumbnails.resize((size_t)(observation.thumbnail_heads * observation.row_cells * observation.column_cells),
+                              -INFINITY);
+            thumbnails.reserve(1), cell_of_row.reserve(1), columns.reserve(1);
+            observation.thumbnails = thumbnails.data();
+            observation.thumbnail_slots = thumbnail_slots.data();
+            observation.cell_of_row = cell_of_row.data();
+            observation.columns = columns.data();
         }
         return observation;
     }
@@ -212,6 +230,9 @@ void try_attention(Attend attend, int64_t head_step, bool exact) {
             if (all.observations && observations[b].statistics) slot = observations[b].statistic_slots[h];
             double sums[10] = {};
             int64_t near_ties = 0;  // rows whose largest weight rounding may have chosen
+            const Observation none{}, &seen = all.observations ? observations[b] : none;
+            const int64_t thumbnail = seen.thumbnails ? seen.thumbnail_slots[h] : -1;
+            std::vector<double> cells((size_t)(seen.row_cells * seen.column_cells), -INFINITY);
             for (int64_t i = 0; i < n; i++) {
                 std::vector<double> p((size_t)n);
                 double most = -1e300, total = 0;
@@ -239,6 +260,12 @@ void try_attention(Attend attend, int64_t head_step, bool exact) {
                 near_ties += !empty && std::count_if(p.begin(), p.end(), [&](double x) { return p[peak] - x < 1e-5; }) > 1;
                 for (int64_t shift = -1; shift <= 1; shift++)
                     if (!empty && peak == i + shift) sums[shift < 0 ? 8 : shift ? 9 : 7] += 1;
+                for (int64_t s = 0; thumbnail >= 0 && seen.cell_of_row[i] >= 0 && s < seen.spans; s++) {
+                    const int32_t *span = seen.columns + 3 * s;
+                    double &cell = cells[(size_t)(seen.cell_of_row[i] * seen.column_cells + span[0])];
+                    cell = std::fmax(cell, 0);
+                    for (int64_t j = span[1]; j < span[2]; j++) cell = std::fmax(cell, p[j]);
+                }
                 const int64_t row = map < 0 ? -1 : observations[b].row_slots ? observations[b].row_slots[i] : i;
                 for (int64_t j = 0; row >= 0 && j < n; j++) {
                     const int64_t place = (map * observations[b].map_rows + row) * n + j;
@@ -264,6 +291,10 @@ void try_attention(Attend attend, int64_t head_step, bool exact) {
                     const double got = widen(output[((first + i) * heads + h) * size + (int64_t)d]);
                     expect(std::fabs(got - mean[d]) < bound * std::fmax(1, factor), "a mean", got, mean[d], n);
                 }
+            for (size_t i = 0; thumbnail >= 0 && i < cells.size(); i++) {
+                const double got = recorded[b].thumbnails[(size_t)thumbnail * cells.size() + i];
+                expect(got == cells[i] || std::fabs(got - cells[i]) < 1e-5, "a cell", got, cells[i], n);
+            }
             for (int i = 0; slot >= 0 && n > 0 && i < 10; i++) {
                 const double got = recorded[b].statistics[slot * 10 + i], wanted = sums[i] / (double)n;
                 const double open = i < 7 ? 0 : (double)near_ties / (double)n;

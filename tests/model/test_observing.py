@@ -25,7 +25,7 @@ from tests.references.checkpoints import MINILM
 from tests.references.comparing import distance
 from tests.support.product import minilm
 
-LENGTHS = (5, 9, 5, 12, 9, 1, 5)
+LENGTHS = (5, 9, 5, 12, 9, 1, 5, 9, 9, 12)
 SUMMARY = SummaryWant((4, 1, 4), (11, 2, 2), (0,))
 WANTS = (
     Want(attention=AttentionWant((5, 0, 5), (3, 1, 1)), summary=SUMMARY),
@@ -38,6 +38,13 @@ WANTS = (
     Want(attention=AttentionWant((3,), (7, 2), dtype="uint8"), summary=SUMMARY),
     Want(attention=AttentionWant((1,), (4,))),
     Want(attention=AttentionWant((2,), (4,), keys=Axis((0,))), summary=SUMMARY),
+    Want(attention=AttentionWant((3, 1), (7, 2, 7), thumbnail=3), summary=SUMMARY),
+    Want(
+        attention=AttentionWant(
+            (3,), (7,), queries=Axis((8, 8, 2, 0)), keys=Axis((5, 0, 4, 7, 6)), thumbnail=2
+        )
+    ),
+    Want(attention=AttentionWant((3,), (7,), queries=Axis((1, 2, 1)), thumbnail=2)),
 )
 
 
@@ -58,6 +65,15 @@ def record(one: Observation, weights: NDArray[np.float64]) -> None:
         for head, row in np.ndindex(heads, length):
             if slots[head] >= 0 and rows[row] >= 0:
                 out[slots[head], rows[row]] = weights[head, row]
+    if one.thumbnails:
+        out = memory(one.thumbnails, ctypes.c_float, one.thumbnail_heads, one.row_cells, one.column_cells)
+        slots = memory(one.thumbnail_slots, ctypes.c_int32, heads)
+        cells = memory(one.cell_of_row, ctypes.c_int32, length)
+        spans = memory(one.columns, ctypes.c_int32, one.spans, 3).tolist()
+        for head, row in np.ndindex(heads, length):
+            for column, start, stop in spans if slots[head] >= 0 <= cells[row] else ():
+                place = slots[head], cells[row], column
+                out[place] = max(out[place], weights[head, row, start:stop].max())
     if one.statistics:
         out = memory(one.statistics, ctypes.c_float, one.statistic_heads, len(STATISTICS))
         slots = memory(one.statistic_slots, ctypes.c_int32, heads)
@@ -108,7 +124,7 @@ class StandIn:
             rows = slice(start, start + length)
             scores = torch.einsum("nhd,mhd->hnm", q[rows].double(), k[rows].double()) / q.shape[-1] ** 0.5
             record(one, torch.softmax(scores, -1).numpy())
-            self.recorded += bool(one.maps) + bool(one.statistics)
+            self.recorded += bool(one.maps) + bool(one.statistics) + bool(one.thumbnails)
 
 
 def test_what_is_recorded_is_what_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,13 +137,15 @@ def test_what_is_recorded_is_what_is_computed(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(backend, "_kernels", stand_in)
     for found, expected in zip(backend.run(batch), minilm().run(batch), strict=True):
         compare(found, expected)
-    # Plain maps: two layers of the first, one of the second and of the sixth; two layers of four summaries.
-    assert stand_in.recorded == 2 + 1 + 1 + 2 * 4
+    # Plain maps: two layers of the first, one of the second and of the sixth; two layers of five summaries.
+    # Thumbnails: two layers of one, and one of the next; the last has a row in two cells.
+    assert stand_in.recorded == 2 + 1 + 1 + 2 * 5 + 2 + 1
 
 
 def compare(found: Output, expected: Output) -> None:
     """The same numbers in the same form."""
-    for ours, theirs in ((found.attention, expected.attention), (found.tokens, expected.tokens)):
+    for name in ("attention", "tokens", "thumbnails"):
+        ours, theirs = getattr(found, name), getattr(expected, name)
         assert (ours is None) == (theirs is None)
         if ours is not None and theirs is not None:
             assert ours.dtype == theirs.dtype

@@ -167,10 +167,10 @@ def test_uniform_attention_has_the_statistics_of_its_formula() -> None:
     )
 
 
-@pytest.mark.parametrize("rows", [None, (5, 0, 5)])
-@pytest.mark.parametrize("length", [33, 800])
+@pytest.mark.parametrize("rows", [None, (5, 0, 5), (17,)])
+@pytest.mark.parametrize("length", [33, 800, 1100])
 def test_a_rollout_goes_through_all_layers_below(length: int, rows: tuple[int, ...] | None) -> None:
-    """Up to the largest layer that is listed, with the mean over heads as listed."""
+    """Up to the largest layer that is listed, with the mean over heads as listed; also followed backwards."""
     queries = None if rows is None else Axis(rows)
     want = AttentionWant((1, 0), (3, 1, 1), aggregate="rollout", queries=queries)
     for i, output in enumerate(maps(want, length)):

@@ -98,6 +98,24 @@ def test_the_budget_is_what_is_left_of_the_memory_of_the_process(memory: Memory)
     assert memory.largest_answer(MIB) == MIB
 
 
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("given", [64, 256, 1000])
+@pytest.mark.parametrize("size", [1, 40, 500])
+def test_the_memory_that_is_missing_for_a_response_is_enough(given: int, size: int) -> None:
+    """A process that is given so much more may answer with it; some megabytes less are too little."""
+
+    def largest(more: int) -> tuple[int, int]:
+        planned = Memory()
+        planned.plan(given * MIB + more)
+        return planned.largest_answer(size * MIB), planned.missing(size * MIB)
+
+    found, missing = largest(0)
+    assert (missing == 0) == (found == size * MIB)
+    assert largest(missing)[0] >= size * MIB - 2
+    if missing:
+        assert largest(missing - 8 * MIB)[0] < size * MIB
+
+
 def test_large_requests_share_the_budget_and_short_ones_have_more(memory: Memory) -> None:
     """The first large one is taken whatever it needs; the next when it fits; short ones long after that."""
     first, second, short = Permit(), Permit(), Permit()

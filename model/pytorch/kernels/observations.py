@@ -16,12 +16,12 @@ IntArray = NDArray[np.int64]
 class Slots:
     """Maps each of `count` heads or query positions to its place in the result, or to none.
 
-    `numbers` are the selected ones, all different.
+    `numbers` are the selected ones, all different. `places` are theirs, by default one after the other.
     """
 
-    def __init__(self, numbers: Sequence[int] | IntArray, count: int) -> None:
+    def __init__(self, numbers: Sequence[int] | IntArray, count: int, places: IntArray | None = None) -> None:
         self._slots = np.full(count, -1, np.int32)  # -1: not selected
-        self._slots[numbers] = np.arange(len(numbers))
+        self._slots[numbers] = np.arange(len(numbers)) if places is None else places
         self.wanted = len(numbers)
         self.address = self._slots.ctypes.data
 
@@ -74,6 +74,33 @@ class Observations:
             one.head_slots, one.map_heads = heads.address, heads.wanted
             one.row_slots, one.map_rows = slots, count
             one.finite = None if first_flag is None else first_flag + i
+
+    def mean(self, first: int, out: FloatArray, shares: FloatArray, rows: Slots) -> None:
+        """Make the kernel add all heads' weights, each times its share (H,), to `out`, (b, rows, N) of zeros.
+
+        Heads whose share is 0 are not computed.
+        """
+        heads = Slots(np.flatnonzero(shares), self.heads)
+        self._alive += [out, shares, heads, rows]
+        for one, address in self._each(first, out):
+            one.maps, one.shares = address, shares.ctypes.data
+            one.head_slots, one.map_heads = heads.address, heads.wanted
+            one.row_slots, one.map_rows = rows.address, rows.wanted
+
+    def thumbnails(
+        self, first: int, out: FloatArray, heads: Slots, rows: Slots, spans: NDArray[np.int32]
+    ) -> None:
+        """Make the kernel raise the cells of `out`, float32 (b, heads, cells, cells), to the largest weights.
+
+        `rows` maps query positions to their cells; `spans` (runs, 3) are the keys of each cell: the cell, a
+        start and a stop.
+        """
+        self._alive += [out, heads, rows, spans]
+        for one, address in self._each(first, out):
+            one.thumbnails = address
+            one.thumbnail_slots, one.thumbnail_heads = heads.address, heads.wanted
+            one.cell_of_row, one.columns, one.spans = rows.address, spans.ctypes.data, len(spans)
+            one.row_cells, one.column_cells = out.shape[2:]
 
     def _each(self, first: int, out: NDArray[Any]) -> Iterator[tuple[Observation, int]]:
         start, step = out.ctypes.data, out.strides[0]

@@ -1,7 +1,7 @@
 """Describes a pass through layers to the native kernels."""
 
 from collections.abc import Mapping, Sequence
-from ctypes import addressof, c_int64
+from ctypes import addressof, byref, c_int64
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,8 @@ from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
 from model.pytorch.kernels.buffers import Buffers
-from model.pytorch.kernels.library import Kernels
+from model.pytorch.kernels.library import Kernels, check
+from model.pytorch.kernels.observations import Observations
 from model.pytorch.kernels.positions import PassPositions, pointers
 
 
@@ -167,3 +168,38 @@ class Changes:
     def _kept(self, array: NDArray[Any]) -> int:
         self._alive.append(array)
         return array.ctypes.data
+
+
+class Attended:
+    """The attention of a layer that kernels have run, which they can run again to observe more of it.
+
+    `described` is the pass that ran the layer; `qkv` are the queries, keys and values side by side.
+    """
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        described: Pass,
+        config: EncoderConfig,
+        block: object,
+        qkv: Tensor,
+        positions: PassPositions,
+    ) -> None:
+        self._kernels = kernels
+        queries, keys, _ = (rows * qkv.element_size() for rows in config.qkv_rows)
+        self._attention = structures.Attention.from_buffer_copy(described.attention)
+        self._attention.q = qkv.data_ptr()
+        self._attention.k = qkv.data_ptr() + queries
+        self._attention.v = qkv.data_ptr() + queries + keys
+        self._attention.token_stride = sum(config.qkv_rows)
+        self._attention.window = block.attention.layer.window  # type: ignore[attr-defined]
+        self._attention.steps = described.layers.progress  # where its steps are, the first of its counts
+        self._listed = positions.biases([block]), positions.distances([block])
+        self._attention.bias, self._attention.distances = (one and one[0] for one in self._listed)
+        self._kept = qkv, positions, described.kept
+        self.heads, self.sequences = config.num_heads, described.attention.sequences
+
+    def observe(self, observations: Observations) -> None:
+        """Compute what is to be recorded of each sequence, and no outputs."""
+        self._attention.observations = observations.address(0)
+        check(self._kernels.attend(byref(self._attention)))

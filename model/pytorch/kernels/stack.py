@@ -38,7 +38,7 @@ from model.pytorch.kernels.library import (
     kernels_of_stored_weights,
 )
 from model.pytorch.kernels.panels import lay_out
-from model.pytorch.kernels.passes import Pass, Passes, PassKernels
+from model.pytorch.kernels.passes import Attended, Pass, Passes, PassKernels
 from model.pytorch.kernels.positions import AngleTables, PassPositions, Vectors
 
 # The tokens that go through all layers together. Of more, what one step writes leaves the caches before the
@@ -240,7 +240,15 @@ class NativeStack:
                 attention = self._blocks[number].attention
                 q, k, v = attention.split(qkv)
                 k, v = attention.repeat(k), attention.repeat(v)
-                plan.observers[number](attention, q, k, v, positions.bias(attention))
+                native = Attended(
+                    pass_kernels.kernels,
+                    described,
+                    self._config,
+                    self._blocks[number],
+                    qkv,
+                    positions,
+                )
+                plan.observers[number](attention, q, k, v, positions.bias(attention), native)
 
     def _layer(self, block: Any) -> structures.Layer:
         attention, feed_forward = block.attention, block.feed_forward

@@ -24,9 +24,10 @@ from service.protocols.native.schemas import (
 )
 from service.protocols.native.similarity import SimilarityRequest, SimilarityResponse, similarity
 from service.protocols.native.tokenize import TokenizeRequest, TokenizeResponse, tokenize
-from service.protocols.ways_out import any_of, smaller_maps
+from service.protocols.ways_out import fewer, fewer_inputs, smaller_maps
 from service.replies.formats import FORMATS
 from service.replies.style import Format
+from service.replies.too_large import TooLarge, cut
 from service.tasks.attend import plan_attention
 from service.tasks.embed import EncodePlan, held_by_chunks, plan_encode
 from service.tasks.heads import SparsePlan, plan_sparse, plan_token_vectors
@@ -71,8 +72,7 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     prompt = choose_prompt(engine.info, body.prompt_name, body.prompt)
     precision: Precision = "float32"
     view: Callable[[int, Encoding], View]
-    holding, way_out = None, "send fewer or shorter inputs"
-    windows = list[LongWindows | None]()
+    holding, windows = None, list[LongWindows | None]()
     if body.role is not None:  # a query or document, for late interaction
         view = plan_token_vectors(engine, engines, task, body.columns).view
     else:
@@ -81,10 +81,6 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
         view, precision = partial(_view, plan, sparse, body.inputs, windows), plan.precision
         if plan.chunks is not None:
             holding = Holding(partial(plan.most_chunks, body.inputs, windows), held_by_chunks)
-        ways = ["send fewer inputs", "choose fewer `layers` or `pooling_layers`"]
-        ways += ["choose fewer `chunks`"] if plan.chunks is not None else []
-        ways += ["set `top_k`"] if sparse is not None else []
-        way_out = any_of([*ways, "leave `tokens` out of `outputs`"])
     if body.chunks is not None and body.truncate:
         encodings, windows[:] = await exchange.tokenize_whole(
             body.inputs, body.truncation, prompt, body.overlap
@@ -92,7 +88,24 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     else:
         encodings = await exchange.tokenize(body.inputs, body.truncation, prompt, role=body.role)
     style = exchange.style(precision=precision)
-    return await exchange.answer(style, encodings, view, way_out, holding)
+    return await exchange.answer(style, encodings, view, partial(_smaller_embeddings, body), holding)
+
+
+def _smaller_embeddings(body: EncodeRequest, refused: TooLarge) -> list[str]:
+    """Suggest with what embeddings a response would be small enough."""
+    ways = fewer_inputs(refused)
+    ways += fewer(refused, "layers", {"token_embeddings": 0})
+    ways += fewer(refused, "chunks", {"chunks": 0})
+    if most := refused.most(cut({"sparse_ids": 0, "sparse_weights": 0}), refused.length("sparse_ids", 0)):
+        ways.append(f"set `top_k` to {most}")
+    if (
+        len(body.outputs) > 1
+        and refused.length("token_embeddings", 0)
+        and refused.fits(cut({"token_embeddings": 0})(0))
+    ):
+        without = " and `layers` out" if body.is_overridden("layers") else ""
+        ways.append(f"leave `tokens` out of `outputs`{without}")
+    return ways
 
 
 def _view(
@@ -114,10 +127,13 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
     embeddings = plan_encode(body.embeddings, info, task)
     options = body.options
     plan = plan_attention(options, info, embeddings, exchange.parsed.dtype)
-    way_out = any_of(["send fewer inputs", *smaller_maps(options, exchange)])
     encodings = await exchange.tokenize(body.inputs, body.truncation, prompt)
     style = exchange.style(unit=plan.unit, axes=plan.axes)
-    return await exchange.answer(style, encodings, lambda i, one: plan.view(i, one, body.inputs[i]), way_out)
+
+    def ways(refused: TooLarge) -> list[str]:
+        return fewer_inputs(refused) + smaller_maps(options, exchange, refused)
+
+    return await exchange.answer(style, encodings, lambda i, one: plan.view(i, one, body.inputs[i]), ways)
 
 
 NATIVE = Contract(

@@ -89,8 +89,8 @@ async def predict(exchange: Exchange, body: TeiPredictRequest) -> Response:
     alone = body.inputs.flat and (entities or not _is_of_hub(exchange, body))
     column = "entities" if entities else "labels"
     exchange.value, exchange.alone = lambda item: item.columns[column], alone
-    texts, fewer = body.inputs.inputs, "parameters.top_k"
-    return await label(exchange, texts, body.truncation, head, labelling, fewer=fewer)
+    texts, field = body.inputs.inputs, "parameters.top_k"
+    return await label(exchange, texts, body.truncation, head, labelling, fewer_labels=field)
 
 
 def _is_of_hub(exchange: Exchange, body: TeiPredictRequest) -> bool:

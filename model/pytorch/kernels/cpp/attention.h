@@ -5,13 +5,15 @@
 // 512 keys are 16 KB), so the softmax needs no second pass over the keys, and observations read the weights from there.
 //
 // In a long text, keys and values themselves leave the cache (those of 8,192 tokens are 4 MB). There a stripe of many blocks
-// goes through the keys in parts, each of which is read once for all of its blocks. Only maps need whole rows.
+// goes through the keys in parts, each of which is read once for all of its blocks. Only maps and thumbnails
+// need whole rows.
 #pragma once
 
 #include <algorithm>
 #include <type_traits>
 
 #include "interface.h"
+#include "observing/thumbnail.h"
 #include "rows/interventions.h"
 #include "scratch.h"
 #include "shares.h"
@@ -39,9 +41,10 @@ class Head {
           words_(size_ / P::PER_WORD),
           slot_(observation_ && observation_->statistics ? observation_->statistic_slots[head] : -1),
           map_(observation_ && observation_->maps ? observation_->head_slots[head] : -1),
-          every_row_(all.output || slot_ >= 0),
+          thumbnail_(observation_, head),
+          every_row_(all.output || slot_ >= 0 || thumbnail_.wanted()),
           blocks_edges_(blocks_edges(intervention_, head)),
-          in_parts_(map_ < 0 && (all.window ? std::min(n_, 2 * all.window + P::ROWS) : n_) > WHOLE),
+          in_parts_(map_ < 0 && !thumbnail_.wanted() && (all.window ? std::min(n_, 2 * all.window + P::ROWS) : n_) > WHOLE),
           stride_(in_parts_ ? PART : columns_) {
         if (const Distances *distances = all.distances; distances && n_) {
             first_vector_ = distances->rows[distances->length + n_ - 2] / LANES * LANES;
@@ -55,26 +58,48 @@ class Head {
         if (!lay_out()) return false;
         run_rows(0, 1, work);
         if (slot_ >= 0) measures_.write(observation_->statistics + slot_ * STATISTICS, n_);
+        thumbnail_.finish();
         if (intervention_ && all_.output)
             change_outputs<P>(*intervention_, head_, output(0), all_.heads * size_, n_, size_);
         return true;
     }
 
+    // Compute some rows of a map alone; false if out of memory.
+    bool run(Work &work, int64_t start, int64_t stop) {
+        if (!lay_out(start, stop)) return false;
+        attend_rows(start, stop, 0, 1, work);
+        return true;
+    }
+
     // Lay out keys and values; false if out of memory.
-    bool lay_out() {
+    bool lay_out() { return lay_out(0, n_); }
+
+    // The same, but of a window only the keys that some rows see.
+    bool lay_out(int64_t start, int64_t stop) {
         if (!find_room()) return false;
         const int64_t stride = all_.token_stride;
-        lay_out_keys<P::PANEL>((const uint32_t *)at(all_.k, 0, kv_head_), stride / P::PER_WORD, n_, columns_, words_, keys_);
+        const int64_t first = all_.window ? std::max<int64_t>(0, start - all_.window) / P::PANEL * P::PANEL : 0;
+        const int64_t last = all_.window ? std::min(columns_, rounded_up(stop + all_.window, P::COLUMN_STEP)) : columns_;
+        lay_out_keys<P::PANEL>((const uint32_t *)at(all_.k, first, kv_head_), stride / P::PER_WORD, n_ - first, last - first,
+                               words_, keys_ + first * words_);
         if (all_.output) lay_out_values(at(all_.v, 0, kv_head_), stride, n_, columns_, size_, values_);
         if (all_.distances && all_.distances->queries) compare_keys();
         return true;
     }
 
     // Attend one of several shares of the rows.
-    void run_rows(int64_t share, int64_t shares, Work &work) {
-        const int64_t size = in_parts_ ? STRIPE : P::ROWS, blocks = (n_ + size - 1) / size;
+    void run_rows(int64_t share, int64_t shares, Work &work) { attend_rows(0, n_, share, shares, work); }
+
+    static constexpr int64_t WHOLE = 512;                           // the most keys of which a row is attended whole
+    static constexpr int64_t PART = WHOLE / P::PANEL * P::PANEL;    // keys
+    static constexpr int64_t STRIPE = 128 / P::ROWS * P::ROWS;      // rows
+
+   private:
+    // Attend one of several shares of the rows from `from` to before `to`.
+    void attend_rows(int64_t from, int64_t to, int64_t share, int64_t shares, Work &work) {
+        const int64_t size = in_parts_ ? STRIPE : P::ROWS, count = to - from, blocks = (count + size - 1) / size;
         for (int64_t b = blocks * share / shares; b < blocks * (share + 1) / shares; b++) {  // of nearly equal size
-            const int64_t start = n_ * b / blocks, stop = n_ * (b + 1) / blocks;
+            const int64_t start = from + count * b / blocks, stop = from + count * (b + 1) / blocks;
             if (in_parts_ && slot_ >= 0)
                 attend_in_parts<true>(start, stop, work);
             else if (in_parts_)
@@ -86,11 +111,6 @@ class Head {
         }
     }
 
-    static constexpr int64_t WHOLE = 512;                           // the most keys of which a row is attended whole
-    static constexpr int64_t PART = WHOLE / P::PANEL * P::PANEL;    // keys
-    static constexpr int64_t STRIPE = 128 / P::ROWS * P::ROWS;      // rows
-
-   private:
     const Element *at(const void *x, int64_t token, int64_t head) const {
         return (const Element *)x + (first_ + token) * all_.token_stride + head * size_;
     }
@@ -103,7 +123,8 @@ class Head {
         const size_t matrix = rounded_up(columns_, P::PANEL) * words_ * 4;
         const size_t scores = P::ROWS * stride_ * 4, vectors = P::ROWS * size_ * 4, sums = in_parts_ ? STRIPE * size_ * 4 : 0;
         const size_t by_query = P::ROWS * vector_count_ * 4, by_key = rounded_up(n_, P::ROWS) * vector_count_ * 4;
-        char *memory = reserve_scratch(2 * (matrix + scores + vectors) + sums + by_query + by_key);
+        const size_t cells = thumbnail_.room(columns_) * 4;
+        char *memory = reserve_scratch(2 * (matrix + scores + vectors) + sums + by_query + by_key + cells);
         if (memory == nullptr) return false;
         keys_ = (uint32_t *)memory;
         values_ = (uint32_t *)(memory += matrix);
@@ -113,7 +134,8 @@ class Head {
         mixed_ = (float *)(memory += vectors);
         sums_ = (float *)(memory += vectors);
         by_query_ = (float *)(memory += sums);
-        by_key_ = (float *)(memory + by_query);
+        by_key_ = (float *)(memory += by_query);
+        if (thumbnail_.wanted()) thumbnail_.begin((float *)(memory + by_key), columns_);
         return true;
     }
 
@@ -209,13 +231,18 @@ class Head {
             float *e = row(r);
             const float most = largest(e + keys.first, keys.last - keys.first);
             const bool none = blocks_edges_ && most == -INFINITY;  // no key is left: all weights are 0
-            Row sum = MEASURED || map_ >= 0 ? weigh<MEASURED, float, true>(r, keys, none ? 0 : most)
-                                            : weigh<false, float, false>(r, keys, none ? 0 : most);
+            Row sum = MEASURED || map_ >= 0 || thumbnail_.wanted() ? weigh<MEASURED, float, true>(r, keys, none ? 0 : most)
+                                                                   : weigh<false, float, false>(r, keys, none ? 0 : most);
             if (none) sum.sum = 1;
             sums[r] = sum.sum;
-            if (MEASURED || map_ >= 0) clear_hidden(e, keys);
+            const bool averaged = map_ >= 0 && observation_->shares;
+            if (MEASURED || (map_ >= 0 && !averaged)) clear_hidden(e, keys);
             if (MEASURED && !none) measures_.add(sum, e, query_[r], n_);
-            if (map_ >= 0) store(e, 1 / sum.sum, query_[r]);
+            if (thumbnail_.wanted()) thumbnail_.add(e, sum.sum, query_[r], keys.first, keys.columns);
+            if (averaged)
+                add_to_map(e, observation_->shares[head_] / sum.sum, query_[r], keys);
+            else if (map_ >= 0)
+                store(e, 1 / sum.sum, query_[r]);
         }
         if (all_.output) {
             mix(rows, keys);
@@ -338,11 +365,22 @@ class Head {
         }
     }
 
+    // Add a share of a row of weights to the map of all heads.
+    void add_to_map(const float *e, float share, int64_t query, const Keys &keys) {
+        float *sums = (float *)observation_->maps + row_slot(query) * n_;
+        const Floats by = broadcast(share);
+        for (int64_t j = keys.first; j < keys.last; j += LANES) {
+            const Mask real = lanes_below(j, keys.last);
+            store_some(sums + j, fmadd(load_aligned(e + j), by, load_some(sums + j, real)), real);
+        }
+    }
+
     const Attention &all_;
     const Observation *observation_;
     const Intervention *intervention_;
     const int64_t first_, n_, attended_, head_, kv_head_, columns_, size_, words_;
     const int slot_, map_;
+    Thumbnail thumbnail_;
     const bool every_row_, blocks_edges_, in_parts_;
     const int64_t stride_;  // between rows of scores
     int64_t origin_ = 0;    // the key of their first column
@@ -401,7 +439,10 @@ bool fits(const Attention &all) {
         if (one.statistics && !(one.special && slots_fit(one.statistic_slots, all.heads, one.statistic_heads)))
             return false;
         if (one.maps && !slots_fit(one.head_slots, all.heads, one.map_heads)) return false;
+        if (one.shares && (all.output || !one.maps || one.half || one.statistics || one.thumbnails)) return false;
         if (one.maps && !(one.row_slots ? slots_fit(one.row_slots, n, one.map_rows) : one.map_rows == n))
+            return false;
+        if (one.thumbnails && !(slots_fit(one.thumbnail_slots, all.heads, one.thumbnail_heads) && cells_fit(one, n)))
             return false;
     }
     return true;

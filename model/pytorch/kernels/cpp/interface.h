@@ -30,6 +30,15 @@ struct Observation {
     uint8_t *finite;           // set to 0 if a row of `maps` is not finite; null: not recorded
     int64_t statistic_heads, map_heads, map_rows;
     int32_t half;  // 1: maps are float16; 0: float32
+    // The largest softmax weight of each cell, (thumbnail_heads, row_cells, column_cells), raised from −∞; null: none.
+    float *thumbnails;
+    const int32_t *thumbnail_slots;  // (H,)
+    const int32_t *cell_of_row;      // (N,): the cell of a query; -1: it is in none
+    const int32_t *columns;          // (spans, 3): a cell, and the first key in it and the first one after these
+    int64_t spans, thumbnail_heads, row_cells, column_cells;
+    // (H,): `maps`, float32 (map_rows, N) and 0 beforehand, is the sum over heads of their weights times these; null: each
+    // head has its own. No outputs are computed then, nor anything else of sequences without them.
+    const float *shares;
 };
 
 // What queries and keys are also compared with (disentangled attention, He et al. 2021): vectors of distances.

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "../attention.h"
+#include "../observing/average.h"
 
 namespace HEADLIGHT_NAMESPACE {
 
@@ -53,13 +54,15 @@ bool attend_shares(const Attention &all, Work &work) {
 template <class P>
 int attend(const Attention *all) {
     if (all == nullptr || !fits<P>(*all)) return BAD_ARGUMENT;
+    if (averages(*all)) return average<P>(all);
     int64_t longest = 0;
     for (int64_t i = 0; i < all->sequences; i++) longest = std::max(longest, all->starts[i + 1] - all->starts[i]);
     return on_every_thread([all, longest] {
         Work work(all->steps);
         P::begin();
-        const bool whole = longest > Head<P>::WHOLE && all->sequences == 1 && all->output && !all->observations && !all->interventions ? attend_shares<P>(*all, work)
-                                                                                               : attend_heads<P>(*all, longest, work);
+        const bool alone = longest > Head<P>::WHOLE && all->sequences == 1 && all->output;
+        const bool shared = alone && !all->observations && !all->interventions;
+        const bool whole = shared ? attend_shares<P>(*all, work) : attend_heads<P>(*all, longest, work);
         P::end();
         return whole ? DONE : NO_MEMORY;
     });
