@@ -98,8 +98,8 @@ class Changes:
         if first is not None:
             raise OptionError(
                 lambda name: (
-                    f"{name(place(first))} is longer than the model reads at once, and in the windows in which "
-                    f"it is read, {name('interventions')} would mean other tokens: shorten it, or leave them out."
+                    f"{name(place(first))} is longer than the model reads at once, and in each of its windows "
+                    f"{name('interventions')} would mean other tokens: shorten it, or leave them out."
                 ),
                 option="interventions",
             )

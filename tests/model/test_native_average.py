@@ -1,6 +1,7 @@
 """The mean over heads that kernels add up, against maps in float64; and rollouts, followed backwards too."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,13 +98,15 @@ def test_sums_are_refused_beside_outputs() -> None:
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model that reads long texts; of ModernBERT, two of its four layers have windows."""
     place = tmp_path_factory.mktemp(request.param)
-    sizes = {
+    sizes: dict[str, Any] = {
         "hidden_size": 64,
         "num_attention_heads": 2,
         "intermediate_size": 64,
         "max_position_embeddings": 1300,
     }
-    further = {"layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]}
+    further: dict[str, Any] = {
+        "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
+    }
     more = further | {"local_attention": 32} if request.param == "ModernBert" else {}
     write_model(place, request.param, num_hidden_layers=4, **sizes, **more)
     return place

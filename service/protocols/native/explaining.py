@@ -12,7 +12,6 @@ from service.engine.engine import Arrivals
 from service.http.delivery import Delivery, Work
 from service.problems import Problem
 from service.protocols.exchange import Exchange
-from service.protocols.ways_out import any_of
 from service.replies.answer_size import bound, waiting_bytes
 from service.tasks.explanations.choosing import choose_target, plan_explanation, plan_faithfulness
 from service.tasks.explanations.faithfulness import Faithfulness
@@ -178,7 +177,7 @@ class _Answer:
         style = exchange.style(method=self._plan.method)
         expected = [one.expected for one in explanations]
         size, waiting = bound(style, expected), waiting_bytes(style, expected)
-        exchange.reserve_answer(style, size, _way_out(exchange), waiting=waiting)
+        exchange.reserve_answer(style, size, *_ways_out(exchange), waiting=waiting)
         truncated = sum(bool(one.columns["truncated"]) for one in explanations)
         work = Work(len(explanations), truncated, sum(map(len, self._encodings)))
         exchange.context.record.tokens = work.tokens
@@ -220,6 +219,6 @@ class _Groups:
                     yield Arrivals(outputs, arrivals.queue_s)
 
 
-def _way_out(exchange: Exchange) -> str:
+def _ways_out(exchange: Exchange) -> list[str]:
     ways = ["send fewer or shorter inputs", 'choose a larger `unit`: "word" or "sentence"']
-    return any_of([*ways, "accept application/x-npz"] if exchange.parsed.format == "json" else ways)
+    return [*ways, "accept application/x-npz"] if exchange.parsed.format == "json" else ways
