@@ -98,7 +98,7 @@ class Changes:
         if first is not None:
             raise OptionError(
                 lambda name: (
-                    f"{name(place(first))} is longer than the model reads at once, and in each of its windows "
+                    f"{name(place(first))} is longer than the model reads at once, and in its windows "
                     f"{name('interventions')} would mean other tokens: shorten it, or leave them out."
                 ),
                 option="interventions",

@@ -124,7 +124,7 @@ VECTORS: list[tuple[Json, Json, str, set[str]]] = [
 @pytest.mark.parametrize(
     ("path", "body", "query", "accept", "named"),
     [("/attention", *one) for one in MAPS] + [("/encode", *one) for one in VECTORS],
-    ids=str,
+    ids=lambda one: " ".join(sorted(one)) if isinstance(one, set) else str(one)[:80],
 )
 def test_each_way_out_leads_to_an_answer(
     path: str, body: Json, query: Json, accept: str, named: set[str], small: Service

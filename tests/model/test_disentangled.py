@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from model.encoder import disentangled
+from model.encoder.attending import disentangled
 from model.encoder.attending.disentangled import distance_rows
 from model.encoder.config import EncoderConfig
 from model.encoder.parts import Disentangled
