@@ -173,8 +173,7 @@ class TokenVectorsWant:
 class ChunksWant:
     """One vector for each span [start, stop) of tokens, pooled with `mean`: `chunks` (spans, E).
 
-    The mean is followed by the model's dense layers and by what `SentenceWant` says of the others; with
-    `means` it is left as it is, (spans, C), for `Backend.finish`.
+    Dense layers follow, and what `SentenceWant` says of the others; with `means` nothing: (spans, C).
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -314,9 +313,9 @@ class ModelInfo:
     None if they run without an adapter. `head` is what the model predicts, None for a plain encoder.
     `similarity` is the function that its sentence vectors are meant to be compared with; `no_ranking` is why
     texts cannot be ranked by them, None if they can. `nonlinear` names a step after the pooling that is not
-    linear, None if there is none, and `mask_token` is the id of the token that stands for any word.
-    `weight_bytes` is the size of the files with weights, or of the graph; `parameters` counts them, None in a
-    graph. `processors` says what an eight-bit graph is for. `interventions` are the kinds that it can run.
+    linear, if any; `mask_token` is the id of the token for any word. `weight_bytes` is the size of the files
+    with weights, or of the graph, `parameters` their number, None in a graph. `processors` says what an
+    eight-bit graph is for. `interventions` are the kinds that it can run.
     """
 
     family: str
@@ -389,7 +388,6 @@ class Backend(Protocol):
 
     def finish(self, means: FloatArray, want: ChunksWant) -> FloatArray:
         """Make the vectors of chunks (spans, E) of the means (spans, C) of their last hidden states."""
-        ...
 
     def trim_memory(self) -> None:
         """Return the memory kept for later batches to the operating system; called after idle time."""

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from service.clients.turns import Turns
-from service.engine.admission import OverloadedError, Retry
+from service.engine.admission import DeadlineTooShort, OverloadedError, Retry
 from service.engine.engine import Engine
 from service.problems import Problem
 
@@ -176,4 +176,19 @@ def _crowded(wait_s: float, retry: Retry) -> Problem:
         f"So many requests have arrived that this one would be begun in {wait_s:.2g} s: retry when "
         "Retry-After says, or use fewer connections.",
         headers=retry_after(retry),
+    )
+
+
+def deadline_too_short(error: DeadlineTooShort) -> Problem:
+    """Make the 422 of a request that an idle service could not answer within its deadline."""
+    return Problem(
+        "deadline-too-short",
+        f"{error} Shorten the texts or send fewer, or allow more time: in the header X-Request-Timeout-Ms, "
+        "up to the setting HEADLIGHT_REQUEST_TIMEOUT_S.",
+        members={
+            "field": "X-Request-Timeout-Ms",
+            "limit": error.within_s,
+            "actual": round(error.seconds, 3),
+            "tokens": error.tokens,
+        },
     )

@@ -19,21 +19,21 @@ from service.engine.engine import Arrivals, Engine, Result
 from service.http.delivery import Delivery, Work
 from service.http.request_body import ParsedRequest
 from service.http.request_context import RequestContext, context_of
+from service.http.size_limits import check_repeated, check_response
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem
-from service.refusals import overloaded
+from service.refusals import deadline_too_short, overloaded
 from service.replies.answer_size import bound, waiting_bytes
 from service.replies.style import AnswerStyle, Frame
-from service.replies.too_large import TooLarge, Ways, any_of
-from service.settings import Settings
+from service.replies.too_large import TooLarge, Ways
 from service.system.off_loop import off_loop
+from service.tasks.chunking.windows import WINDOW_BYTES, LongWindows, windows_over
 from service.tasks.errors import OptionError
 from service.tasks.interventions import Changes
 from service.tasks.precision import Precision
 from service.tasks.results import Expected, Item
 from service.tasks.view import Sequences, View
-from service.tasks.windows import WINDOW_BYTES, LongWindows, windows_over
 
 T = TypeVar("T")
 
@@ -149,7 +149,7 @@ class Exchange:
         repeated = 0
         if prompt or query:
             repeated = len(prompt.encode()) * len(texts) + len(query.encode()) * (len(texts) - 1)
-            _check_repeated("query" if query else "prompt", repeated, self.state.settings)
+            check_repeated("query" if query else "prompt", repeated, self.state.settings)
         given = getattr(self.parsed.body, "interventions", None) if runs else None
         if given is not None and self._changes is None:
             self._changes = Changes(given, self.engine.info)
@@ -352,7 +352,7 @@ class Exchange:
         reserved before, `unused` bytes are released. Raises the 413 if `size` exceeds the limit, and the 429
         if requests hold too much memory.
         """
-        self.check_size(size, ways)
+        check_response(self.state, size, ways)
         memory, permit = self.state.memory, self.context.permit
         try:
             memory.take_answer(permit, style.growth * size + waiting, unused + self._unused())
@@ -375,27 +375,7 @@ class Exchange:
             if not isinstance(ways, str):
                 find, refused = ways, TooLarge(style, expected, limit)
                 found = await self.off_loop(lambda: find(refused), tokens)
-            self.check_size(size, found)
-
-    def check_size(self, size: int, ways: Sequence[str]) -> None:
-        """Raise the 413 for a response that could have more bytes than the limit."""
-        limit = self.state.max_response_bytes
-        if size > limit:
-            way_out = any_of([*ways, self._allow(size)])
-            raise Problem(
-                "response-too-large",
-                f"The response could have {size} bytes and the limit is {limit}: {way_out}.",
-                members={"limit": limit, "actual": size},
-            )
-
-    def _allow(self, size: int) -> str:
-        """Say with which settings the service would answer with so many bytes."""
-        ways = []
-        if size > self.state.settings.max_response_bytes:
-            ways.append(f"have the service's HEADLIGHT_MAX_RESPONSE_BYTES set to {size}")
-        if missing := self.state.memory.missing(size):
-            ways.append(f"give it {missing} bytes more memory")
-        return " and ".join(ways)
+            check_response(self.state, size, found)
 
 
 def _deadline(given: str | None) -> float:
@@ -411,29 +391,3 @@ def _deadline(given: str | None) -> float:
             members={"field": "X-Request-Timeout-Ms", "actual": given},
         )
     return int(given) / 1000
-
-
-def _check_repeated(field: str, size: int, settings: Settings) -> None:
-    """Refuse a prompt or a query that, repeated for each input, exceeds the size limit of a body."""
-    if size > settings.max_body_bytes:
-        raise Problem(
-            "body-too-large",
-            f"The {field}, repeated for each input, has {size} bytes and the limit is "
-            f"{settings.max_body_bytes}: shorten the {field}, or send fewer texts.",
-            members={"field": field, "limit": settings.max_body_bytes, "actual": size},
-        )
-
-
-def deadline_too_short(error: DeadlineTooShort) -> Problem:
-    """Make the 422 of a request that an idle service could not answer within its deadline."""
-    return Problem(
-        "deadline-too-short",
-        f"{error} Shorten the texts or send fewer, or allow more time: in the header X-Request-Timeout-Ms, "
-        "up to the setting HEADLIGHT_REQUEST_TIMEOUT_S.",
-        members={
-            "field": "X-Request-Timeout-Ms",
-            "limit": error.within_s,
-            "actual": round(error.seconds, 3),
-            "tokens": error.tokens,
-        },
-    )

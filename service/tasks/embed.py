@@ -7,12 +7,12 @@ from typing import Literal
 
 from model.contract import Encoding, ModelInfo, Pooling, PoolingMode, SentenceWant, Want
 from model.tokenization.tokenizer import Text
-from service.tasks.chunks import Chunking, ChunkPlan
+from service.tasks.chunking.chunks import Chunking, ChunkPlan
+from service.tasks.chunking.windows import LongWindows, WindowedChunks
 from service.tasks.errors import Names, OptionError
 from service.tasks.precision import BITS, STEPS, Precision
 from service.tasks.results import COLUMNS, Column, Expected, columns, covered
 from service.tasks.view import View
-from service.tasks.windows import LongWindows, WindowedChunks
 
 EncodeOutput = Literal["sentence", "tokens", "sparse"]
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from model.contract import Encoding, Output, Want
 from service.engine.engine import Arrivals
+from service.tasks.chunking.windows import Finish, WindowedChunks
 from service.tasks.precision import Precision, quantize
 from service.tasks.results import SUMMARY, VECTORS, Expected, Item
-from service.tasks.windows import Finish, WindowedChunks
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ import pytest
 
 from headlight_client import AsyncHeadlight, Headlight, HeadlightConnectionError, HeadlightError
 from service.engine.admission import DeadlineTooShort
-from service.protocols.exchange import deadline_too_short
+from service.refusals import deadline_too_short
 from tests.support.serving import ROOT, Service
 from tests.support.stand_in import Answering, Received, Reply, refused, stand_in
 

@@ -168,6 +168,12 @@ def token_columns(
         "truncated": len(whole["input_ids"][0]) > len(ids),
         "original_length": len(whole["input_ids"][0]),
     }
+    if columns["truncated"]:
+        read: dict[int, list[list[int]]] = {}
+        for place, span in zip(cut.sequence_ids(0), offsets, strict=True):
+            if place is not None and span[0] < span[1]:
+                read.setdefault(place, []).append(span)
+        columns["covered"] = [[spans[0][0], spans[-1][1]] for spans in read.values()]
     return columns, types
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from model.contract import Encoding
 from service.protocols.native.schemas import EncodeRequest
-from service.tasks.chunks import Chunking, ChunkPlan, Parts, Windows
+from service.tasks.chunking.chunks import Chunking, ChunkPlan, Parts, Windows
 from service.tasks.embed import EncodePlan, plan_encode
 from service.tasks.errors import OptionError
 from tests.service.test_encode_plan import DENSE, INFO

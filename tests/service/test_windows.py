@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from model.contract import ChunksWant, FloatArray, Output, SentenceWant, Want
+from service.tasks.chunking.windows import LongWindows, WindowedChunks, windows_over
 from service.tasks.errors import OptionError
-from service.tasks.windows import LongWindows, WindowedChunks, windows_over
 from tests.references.comparing import distance
 from tests.references.windows import choice, windows_of
 from tests.service.test_chunks import encoding

@@ -165,8 +165,7 @@ class NativeStack:
             return dict.fromkeys(wanted, x)
         states = {number: torch.empty_like(x) for number in wanted}
         # Observers in Python take the whole batch, and sequences begin with states of others.
-        whole = plan.observers or plan.starts
-        for first, part in ((0, packing),) if whole else packing.parts(_PART):
+        for first, part in ((0, packing),) if plan.observers or plan.starts else packing.parts(_PART):
             if part is packing:
                 self._run_part(x, part, plan, states, first)
                 continue
@@ -208,8 +207,7 @@ class NativeStack:
         last = plan.blocks + plan.ends_observing
         observes = bool(plan.observers or plan.in_kernels)
         pass_kernels = (self._observing if observes else None) or self._unobserved
-        interventions = plan.interventions[first : first + len(packing.lengths)]
-        edits = Edits(interventions, packing, plan.starts)
+        edits = Edits(plan.interventions[first : first + len(packing.lengths)], packing, plan.starts)
         edits.change_state(0, x)
         buffers = Buffers(x, packing, pass_kernels.dtype, self._config, self._widest, self._gated)
         positions = PassPositions(self._encoder, packing, len(x), self._tables, self._vectors)
@@ -237,17 +235,11 @@ class NativeStack:
             if some.stop in changed and not ends:
                 buffers.change(edits, some.stop)
             for number, qkv in projections.items():
-                attention = self._blocks[number].attention
+                block = self._blocks[number]
+                attention = block.attention
                 q, k, v = attention.split(qkv)
                 k, v = attention.repeat(k), attention.repeat(v)
-                native = Attended(
-                    pass_kernels.kernels,
-                    described,
-                    self._config,
-                    self._blocks[number],
-                    qkv,
-                    positions,
-                )
+                native = Attended(pass_kernels.kernels, described, self._config, block, qkv, positions)
                 plan.observers[number](attention, q, k, v, positions.bias(attention), native)
 
     def _layer(self, block: Any) -> structures.Layer:
@@ -377,10 +369,9 @@ class NativeStack:
         """
         outputs, inputs = weight.shape
         products = self._products
-        rounding = products.int8
         rounded = None
-        if inputs_seen is not None and rounding is not None:
-            rounded = round_weights(weight, inputs_seen, rounding)
+        if inputs_seen is not None and products.int8 is not None:
+            rounded = round_weights(weight, inputs_seen, products.int8)
         word = products.word if products.widens or rounded is not None else 4
         laid_out = partial(lay_out, columns=products.columns, gated=gated, word=word)
         dtype = torch.bfloat16 if products.widens else self._dtype

@@ -7,7 +7,7 @@ from pydantic import PlainValidator, WithJsonSchema
 from service.echo import cut
 from service.http.json_body import REST
 from service.protocols.fields import invalid, whole_number
-from service.tasks.chunks import MAX_CHUNKS, Chunking, Span, Windows
+from service.tasks.chunking.chunks import MAX_CHUNKS, Chunking, Span, Windows
 
 
 def _chunking(value: object) -> Chunking:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
 
 from model.encoder.interventions import InterventionKind
 from service.echo import cut
@@ -173,12 +173,17 @@ _SCHEMA: dict[str, Any] = {
 
 
 # A `Sequence[Change]`: the types of its annotation would be listed in the schema of the API.
-InterventionsField = Annotated[Any, PlainValidator(_interventions), WithJsonSchema(_SCHEMA)]
-INTERVENTIONS = Field(
-    None,
-    description="What is changed in the run of every text; all that is returned is that of the run with it. "
-    "`heads`: the outputs of heads of a layer times `scale` (0 by default: ablation, Michel et al. 2019), or "
-    "with `mean` their mean over the tokens. `edges`: `keys` are hidden from `queries` (attention knockout, "
-    "Geva et al. 2023). `states`: the hidden state `layer` (0 is the embedding output) of `tokens` becomes "
-    "`vector`, or with `add` is moved by it.",
-)
+_Interventions = Annotated[Any, PlainValidator(_interventions), WithJsonSchema(_SCHEMA)]
+
+
+class WithInterventions(BaseModel):
+    """The field of a route whose texts may run with interventions."""
+
+    interventions: _Interventions | None = Field(
+        None,
+        description="What is changed in the run of every text; all that is returned is that of the run with "
+        "it. `heads`: the outputs of heads of a layer times `scale` (0 by default: ablation, Michel et al. "
+        "2019), or with `mean` their mean over the tokens. `edges`: `keys` are hidden from `queries` "
+        "(attention knockout, Geva et al. 2023). `states`: the hidden state `layer` (0 is the embedding "
+        "output) of `tokens` becomes `vector`, or with `add` is moved by it.",
+    )

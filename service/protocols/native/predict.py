@@ -10,13 +10,13 @@ from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
 from service.protocols.fields import PositiveNumber, invalid
 from service.protocols.labelling import label
+from service.protocols.native.interventions_field import WithInterventions
 from service.protocols.native.responses import MapsItem, Usage
 from service.protocols.native.schemas import (
     ATTENTION_NAMES,
     AttentionOptions,
     ModelRequest,
     WithInputs,
-    WithInterventions,
 )
 from service.replies.style import Format
 from service.tasks.heads import check_head

@@ -9,12 +9,12 @@ from starlette.responses import Response
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
 from service.protocols.fields import NonEmptyText, PositiveNumber, TextList
+from service.protocols.native.interventions_field import WithInterventions
 from service.protocols.native.responses import COVERED, AttentionItem, Covered, Usage
 from service.protocols.native.schemas import (
     ATTENTION_NAMES,
     AttentionOptions,
     ModelRequest,
-    WithInterventions,
 )
 from service.protocols.reranking import rank
 from service.replies.style import Format

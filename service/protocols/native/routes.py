@@ -29,12 +29,12 @@ from service.replies.formats import FORMATS
 from service.replies.style import Format
 from service.replies.too_large import TooLarge, cut
 from service.tasks.attend import plan_attention
+from service.tasks.chunking.windows import LongWindows
 from service.tasks.embed import EncodePlan, held_by_chunks, plan_encode
 from service.tasks.heads import SparsePlan, plan_sparse, plan_token_vectors
 from service.tasks.precision import Precision
 from service.tasks.prompts import choose_prompt, choose_task
 from service.tasks.view import View
-from service.tasks.windows import LongWindows
 
 
 async def encode(request: Request) -> Response:

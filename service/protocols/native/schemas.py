@@ -20,7 +20,7 @@ from service.protocols.fields import (
 )
 from service.protocols.native.chunks_field import ChunksField
 from service.protocols.native.columns_field import Columns
-from service.protocols.native.interventions_field import INTERVENTIONS, InterventionsField
+from service.protocols.native.interventions_field import WithInterventions
 from service.replies.formats import FORMATS
 from service.replies.style import Format
 from service.tasks.attend import AttendOptions
@@ -122,12 +122,6 @@ class TaskRequest(PromptRequest):
         description="One of the model's tasks, whose adapter the texts run with; its `default_task` by "
         "default. It does not choose a prompt: name that with `prompt_name`.",
     )
-
-
-class WithInterventions(Options):
-    """The field of a route whose texts may run with interventions."""
-
-    interventions: InterventionsField | None = INTERVENTIONS
 
 
 class InputsRequest(WithInterventions, TaskRequest, WithInputs):

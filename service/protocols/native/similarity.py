@@ -11,8 +11,9 @@ from service.http.request_body import read_request
 from service.protocols.embedding import compare
 from service.protocols.exchange import Exchange
 from service.protocols.fields import TextList
+from service.protocols.native.interventions_field import WithInterventions
 from service.protocols.native.responses import Usage
-from service.protocols.native.schemas import NO_MAPS, TaskRequest, WithInterventions
+from service.protocols.native.schemas import NO_MAPS, TaskRequest
 from service.replies.style import Format
 from service.tasks.compare import CompareOptions
 

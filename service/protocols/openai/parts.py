@@ -12,11 +12,11 @@ from model.tokenization.tokenizer import Truncation
 from service.problems import Problem
 from service.protocols.embedding import answer_views
 from service.protocols.exchange import Exchange
-from service.tasks.chunks import NoTokens
+from service.tasks.chunking.chunks import NoTokens
+from service.tasks.chunking.windows import LongWindows
 from service.tasks.embed import EmbedOptions, EncodePlan, plan_encode
 from service.tasks.results import Expected
 from service.tasks.view import View
-from service.tasks.windows import LongWindows
 
 ITEM_BYTES = 64
 """Of an item in JSON, with its punctuation: the names of its fields, and its index."""

@@ -1,0 +1,1 @@
+"""Texts in parts: chunks, and the windows in which long texts are read."""
