@@ -227,22 +227,22 @@ class Head {
         const Keys keys = visible(rows);
         compare(rows, keys);
         float sums[P::ROWS];
+        const bool averaged = map_ >= 0 && observation_->shares, mapped = map_ >= 0 && !averaged;
+        const bool kept = MEASURED || map_ >= 0 || thumbnail_.wanted();
         for (int r = 0; r < rows; r++) {
             float *e = row(r);
             const float most = largest(e + keys.first, keys.last - keys.first);
             const bool none = blocks_edges_ && most == -INFINITY;  // no key is left: all weights are 0
-            Row sum = MEASURED || map_ >= 0 || thumbnail_.wanted() ? weigh<MEASURED, float, true>(r, keys, none ? 0 : most)
-                                                                   : weigh<false, float, false>(r, keys, none ? 0 : most);
+            Row sum = kept ? weigh<MEASURED, float, true>(r, keys, none ? 0 : most)
+                           : weigh<false, float, false>(r, keys, none ? 0 : most);
             if (none) sum.sum = 1;
             sums[r] = sum.sum;
-            const bool averaged = map_ >= 0 && observation_->shares;
-            if (MEASURED || (map_ >= 0 && !averaged)) clear_hidden(e, keys);
+            if (!kept) continue;
+            if (MEASURED || mapped) clear_hidden(e, keys);
             if (MEASURED && !none) measures_.add(sum, e, query_[r], n_);
             if (thumbnail_.wanted()) thumbnail_.add(e, sum.sum, query_[r], keys.first, keys.columns);
-            if (averaged)
-                add_to_map(e, observation_->shares[head_] / sum.sum, query_[r], keys);
-            else if (map_ >= 0)
-                store(e, 1 / sum.sum, query_[r]);
+            if (averaged) add_to_map(e, observation_->shares[head_] / sum.sum, query_[r], keys);
+            if (mapped) store(e, 1 / sum.sum, query_[r]);
         }
         if (all_.output) {
             mix(rows, keys);

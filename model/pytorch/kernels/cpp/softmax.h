@@ -64,14 +64,18 @@ struct Exponential<uint16_t> {  // bfloat16, with a relative error of 8e-5
 #endif
 
 inline float largest(const float *scores, int64_t n) {
-    Floats most[4];  // one would wait for itself
-    for (Floats &one : most) one = broadcast(-INFINITY);
+    Floats most = broadcast(-INFINITY);
     int64_t j = 0;
-    for (; j + 4 * LANES <= n; j += 4 * LANES)
-        for (int i = 0; i < 4; i++) most[i] = max(most[i], load_aligned(scores + j + i * LANES));
-    for (; j + LANES <= n; j += LANES) most[0] = max(most[0], load_aligned(scores + j));
-    if (j < n) most[0] = max(most[0], load_aligned(scores + j), lanes_below(j, n));
-    return max_of_lanes(max(max(most[0], most[1]), max(most[2], most[3])));
+    if (n >= 4 * LANES) {
+        Floats others[4];  // one would wait for itself
+        for (Floats &one : others) one = most;
+        for (; j + 4 * LANES <= n; j += 4 * LANES)
+            for (int i = 0; i < 4; i++) others[i] = max(others[i], load_aligned(scores + j + i * LANES));
+        most = max(max(others[0], others[1]), max(others[2], others[3]));
+    }
+    for (; j + LANES <= n; j += LANES) most = max(most, load_aligned(scores + j));
+    if (j < n) most = max(most, load_aligned(scores + j), lanes_below(j, n));
+    return max_of_lanes(most);
 }
 
 // Turn n products q·k of a row into eˣ with x = scale·(q·k − most), and give each vector of them to `store`; padding to
