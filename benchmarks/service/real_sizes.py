@@ -46,7 +46,7 @@ from model.onnx.file import GRAPH
 HEADLIGHT = "headlight"
 OF_MIXED = 2.0
 OF_LONE = {("bert", 128): 1.15, ("bert", 512): 1.15, ("modernbert", 2048): 2.0, ("modernbert", 8192): 2.5}
-"""The targets for the speed of headlight / `transformers`: of one text by family and tokens, and when mixed."""
+"""The targets for the speed of headlight / `transformers`: of one text by family and tokens, and mixed."""
 _CONNECTIONS, _LONGEST_MIXED = 16, 512
 _START_S, _ANSWER_S = 300.0, 300.0
 _SAME = 0.9999
