@@ -1,6 +1,7 @@
 """Columns of an item: everything that was run."""
 
 from dataclasses import replace
+from typing import Any
 
 from service.replies.style import AnswerStyle
 from service.tasks.results import columns, covered
@@ -27,13 +28,9 @@ def test_two_texts_without_a_token_between_them_are_covered_apart() -> None:
     """Those of a tokenizer that adds no special tokens, which stand one after the other in an explanation."""
     (encoding,) = tokenizer().encode([("a pair", "of texts")])
     text = [i for i, special in enumerate(encoding.special) if not special]
-    bare = replace(
-        encoding,
-        **{
-            name: [getattr(encoding, name)[i] for i in text]
-            for name in ("token_ids", "segment_ids", "tokens", "offsets", "word_ids", "special")
-        },
-    )
+    names = ("token_ids", "segment_ids", "tokens", "offsets", "word_ids", "special")
+    left: dict[str, Any] = {name: [getattr(encoding, name)[i] for i in text] for name in names}
+    bare = replace(encoding, **left)
     assert covered(bare) == covered(encoding) == [(0, 6), (0, 8)]
 
 
