@@ -60,10 +60,10 @@ class Expected:
 
 def covered(encoding: Encoding) -> list[tuple[int, int]]:
     """Return what the tokens that run cover of a text, or of each of a pair: [start, end], in code points."""
-    places = list(zip(encoding.special, encoding.offsets, strict=True))[encoding.prompt_length :]
+    columns = zip(encoding.special, encoding.segment_ids, encoding.offsets, strict=True)
     found = []
-    for special, run in groupby(places, itemgetter(0)):
-        spans = [span for _, span in run if span[1] > span[0]]
+    for (special, _), run in groupby(list(columns)[encoding.prompt_length :], itemgetter(0, 1)):
+        spans = [span for *_, span in run if span[1] > span[0]]
         if spans and not special:
             found.append((min(start for start, _ in spans), max(end for _, end in spans)))
     return found

@@ -55,6 +55,17 @@ def test_items_of_native_routes_say_what_was_read(
     assert response.headers["X-Covered"] == header(expected, 1)
 
 
+def test_of_texts_that_are_explained_both_are_said(service: Service, reference: Reference) -> None:
+    """They run apart: each is cut alone, and the item and the header say both."""
+    response = post(service, "/explain", {"inputs": [[SHORT, SHORT], [SHORT, LONG]]})
+    short, long = response.json()["data"]
+    expected = read_of(reference, SHORT) + read_of(reference, LONG)
+    assert "covered" not in short
+    assert long["covered"] == expected
+    assert response.headers["X-Truncated-Inputs"] == "1"
+    assert response.headers["X-Covered"] == header(expected, 1)
+
+
 def test_of_a_pair_both_texts_are_said(service: Service, reference: Reference) -> None:
     """The longer one is cut first."""
     response = post(service, "/encode", {"inputs": [[SHORT, LONG], [LONG, LONG]]})

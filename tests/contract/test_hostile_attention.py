@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.backends import Kept, both_backends
 from tests.support.serving import LONG, NPZ, Service, answered, assert_problem, post, status_mib
+from tests.support.slowness import slowness
 
 pytestmark = [both_backends, pytest.mark.thorough]
 
@@ -37,13 +38,14 @@ def anonymous(service: Service) -> float:
     return status_mib(service, "RssAnon") * 2**20
 
 
+@pytest.mark.alone
 def test_a_word_that_is_repeated_costs_as_much_as_once(quiet: Service) -> None:
     """4096 times a word of dozens of pieces, of every map, is answered at once."""
     body = {"inputs": [PIECES], "level": "word", "keys": REPEATED, "top_k": 1}
     once = answered(post(quiet, body | {"keys": [1]}, "/attention"))
-    before, start = resident(quiet), time.monotonic()
+    before, slow, start = resident(quiet), slowness(), time.monotonic()
     (item,) = answered(post(quiet, body, "/attention"))["data"]
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 5 * slow
     assert resident(quiet) - before < 100e6
     assert len(item["keys"]) == 4096
     assert item["top_weights"] == once["data"][0]["top_weights"]
@@ -51,12 +53,13 @@ def test_a_word_that_is_repeated_costs_as_much_as_once(quiet: Service) -> None:
     assert np.abs(residual - 4095 * weights[..., 0]).max() <= 4095 * 1e-6
 
 
+@pytest.mark.alone
 def test_what_is_too_large_is_refused_before_it_is_laid_out(quiet: Service) -> None:
     """Lists of 4096 for each of 256 long inputs are a 413, soon and without their memory."""
     body = {"inputs": [PIECES] * 256, "level": "word", "queries": REPEATED, "keys": REPEATED}
-    before, start = resident(quiet), time.monotonic()
+    before, slow, start = resident(quiet), slowness(), time.monotonic()
     assert_problem(post(quiet, body, "/attention"), 413, "response-too-large")
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 5 * slow
     assert resident(quiet) - before < 200e6
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.contract.test_processes import wait_for_end
 from tests.support.serving import (
     ROOT,
     Service,
@@ -96,6 +97,7 @@ def test_a_reader_that_stands_still_is_cut_off() -> None:
             time.sleep(0.05)
 
 
+@pytest.mark.alone
 def test_what_the_drain_cannot_finish_is_told_to_go_elsewhere() -> None:
     """A computation that outlives the drain gets a 503 in time, and the process ends well and in time."""
     with (
@@ -104,13 +106,11 @@ def test_what_the_drain_cannot_finish_is_told_to_go_elsewhere() -> None:
     ):
         work = pool.submit(post, service, {"inputs": [TEXT] * 256})
         service.wait_for_metric("headlight_requests_in_flight{}", 1)
-        start = time.monotonic()
         service.signal()
+        assert wait_for_end(service) < 4
         response = work.result()
         assert_problem(response, 503, "not-ready")
         assert "retry-after" in response.headers
-        assert service.wait() == 0
-        assert time.monotonic() - start < 12, "a drain may take 30 s by default"
         assert "Traceback" not in service.log
 
 

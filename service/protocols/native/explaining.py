@@ -178,8 +178,8 @@ class _Answer:
         expected = [one.expected for one in explanations]
         size, waiting = bound(style, expected), waiting_bytes(style, expected)
         exchange.reserve_answer(style, size, *_ways_out(exchange), waiting=waiting)
-        truncated = sum(bool(one.columns["truncated"]) for one in explanations)
-        work = Work(len(explanations), truncated, sum(map(len, self._encodings)))
+        inputs = Work.of([one.encoding for one in expected if one.encoding is not None])
+        work = replace(inputs, tokens=sum(map(len, self._encodings)))
         exchange.context.record.tokens = work.tokens
         return exchange.delivery(style, work, size + waiting)
 

@@ -1,7 +1,10 @@
 """Columns of an item: everything that was run."""
 
+from dataclasses import replace
+from typing import Any
+
 from service.replies.style import AnswerStyle
-from service.tasks.results import columns
+from service.tasks.results import columns, covered
 from tests.support.doubles import tokenizer
 
 
@@ -19,6 +22,16 @@ def test_the_columns_stand_as_they_were_run() -> None:
         "truncated": False,
         "original_length": len(encoding),
     }
+
+
+def test_two_texts_without_a_token_between_them_are_covered_apart() -> None:
+    """Those of a tokenizer that adds no special tokens, which stand one after the other in an explanation."""
+    (encoding,) = tokenizer().encode([("a pair", "of texts")])
+    text = [i for i, special in enumerate(encoding.special) if not special]
+    names = ("token_ids", "segment_ids", "tokens", "offsets", "word_ids", "special")
+    left: dict[str, Any] = {name: [getattr(encoding, name)[i] for i in text] for name in names}
+    bare = replace(encoding, **left)
+    assert covered(bare) == covered(encoding) == [(0, 6), (0, 8)]
 
 
 def test_maps_that_are_rounded_late_are_larger_before() -> None:
