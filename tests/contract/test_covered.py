@@ -117,6 +117,23 @@ def test_a_query_that_is_cut_is_said(service: Service, reference: Reference) -> 
     assert "X-Truncated-Inputs" not in alone.headers
 
 
+@pytest.mark.parametrize("method", ["parts", "occlusion", "heads"])
+def test_of_texts_that_are_compared_both_are_said(
+    service: Service, reference: Reference, method: str
+) -> None:
+    """They run apart, and their item says of each what was read, as the header does."""
+    unit = {} if method == "heads" else {"unit": "sentence"}
+    long = "  " + "Word 🙂 " * 200 + "."
+    body = {"inputs": [[SHORT, SHORT], [SHORT, long]], "method": method, **unit}
+    response = post(service, "/explain", body)
+    whole, cut = response.json()["data"]
+    read = read_of(reference, SHORT) + read_of(reference, long)
+    assert "covered" not in whole
+    assert cut["covered"] == read
+    assert response.headers["X-Truncated-Inputs"] == "1"
+    assert response.headers["X-Covered"] == header(read, 1)
+
+
 def test_headers_stay_short(service: Service) -> None:
     """Clients limit the heads of answers: of many texts only the first hundred are listed."""
     response = post(service, "/v1/embeddings", {"input": [SHORT] * 120, "truncate_prompt_tokens": 4})

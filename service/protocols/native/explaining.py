@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from model.contract import Encoding, Output
 from service.engine.engine import Arrivals
-from service.http.delivery import Delivery, Work
+from service.http.delivery import Delivery, Work, say_covered
 from service.problems import Problem
 from service.protocols.exchange import Exchange
 from service.replies.answer_size import bound, waiting_bytes
@@ -178,8 +178,9 @@ class _Answer:
         expected = [one.expected for one in explanations]
         size, waiting = bound(style, expected), waiting_bytes(style, expected)
         exchange.reserve_answer(style, size, *_ways_out(exchange), waiting=waiting)
-        truncated = sum(bool(one.columns["truncated"]) for one in explanations)
-        work = Work(len(explanations), truncated, sum(map(len, self._encodings)))
+        cut = [(i, one.columns["covered"]) for i, one in enumerate(explanations) if one.columns["truncated"]]
+        tokens = sum(map(len, self._encodings))
+        work = Work(len(explanations), len(cut), tokens, say_covered(cut))
         exchange.context.record.tokens = work.tokens
         return exchange.delivery(style, work, size + waiting)
 
