@@ -11,6 +11,7 @@
     ├── OutOfMemory         the device lacks the memory for a batch; a smaller batch may fit
     ├── Stopped             a pass ended early, because it was asked to
     └── InferenceError      the computation of one input failed
+        └── NotFinite       it gave NaN or infinity
 
 The service maps these to HTTP in one table (`service/problems.py`).
 """
@@ -115,3 +116,7 @@ class Stopped(ModelError):
 
 class InferenceError(ModelError):
     """The computation of one input failed."""
+
+
+class NotFinite(InferenceError):
+    """The model produced NaN or infinity for one input, by itself or with what was changed in the run."""

@@ -183,6 +183,15 @@ def shut_down_too_soon() -> Problem:
     )
 
 
+def changed_too_much() -> Problem:
+    """Make the problem for a run that interventions made NaN or infinite."""
+    return Problem(
+        "invalid-request",
+        "With these interventions the model produced NaN or infinity: choose a smaller scale or vector.",
+        members={"field": "interventions"},
+    )
+
+
 def from_model_error(error: ModelError) -> Problem:
     """Map the error tree of `model/errors.py` to problems."""
     match error:

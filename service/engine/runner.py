@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from model.contract import Backend, Batch, Output
-from model.errors import InferenceError, OutOfMemory, Stopped
+from model.errors import InferenceError, NotFinite, OutOfMemory, Stopped
 from model.progress import Progress
 from service.engine.jobs import Job, Waiting
 from service.engine.lane_scheduler import LaneScheduler, Turn
@@ -105,7 +105,7 @@ class Runner:
         self._progress = None  # it is told once
         self._metrics.inference_failure(self._name, "stuck")
         for waiting in self._batch:
-            self._end(waiting.job, STUCK)
+            self._end(waiting.job, InferenceError(STUCK))
         return True
 
     def stop_unwanted(self) -> None:
@@ -163,7 +163,10 @@ class Runner:
             if is_finite(output):
                 waiting.job.complete(waiting.index, output)
             else:
-                self._fail(waiting, "not-finite", NOT_FINITE)
+                # With interventions it may be these, which are no fault of the model's.
+                if waiting.want.interventions is None:
+                    self._metrics.inference_failure(self._name, "not-finite")
+                self._end(waiting.job, NotFinite(NOT_FINITE))
 
     def _compute(self, batch: Sequence[Waiting]) -> list[Output]:
         packed = Batch.pack([w.encoding for w in batch], [w.want for w in batch])
@@ -240,12 +243,12 @@ class Runner:
 
     def _fail(self, waiting: Waiting, reason: str, detail: str) -> None:
         self._metrics.inference_failure(self._name, reason)
-        self._end(waiting.job, detail)
+        self._end(waiting.job, InferenceError(detail))
 
-    def _end(self, job: Job, detail: str) -> None:
+    def _end(self, job: Job, error: InferenceError) -> None:
         """Fail a request; what waits of it is dropped now, not once the event loop has told its client."""
         self._queue.abandon(job)
-        job.finish(InferenceError(detail))
+        job.finish(error)
 
 
 def _lower_priority() -> None:

@@ -54,17 +54,18 @@ class Work:
         """Count inputs that all run; a `query` that runs beside them is no input."""
         truncated = sum([encoding.truncated for encoding in encodings])
         tokens = sum([len(encoding.token_ids) for encoding in encodings])
-        said = query is not None and query.truncated
-        return cls(
-            len(encodings), truncated, tokens, _covered(encodings, query) if truncated or said else b""
-        )
+        named = chain([] if query is None else [("query", query)], enumerate(encodings))
+        read = ((name, covered(one)) for name, one in named if one.truncated)
+        return cls(len(encodings), truncated, tokens, say_covered(read))
 
 
-def _covered(encodings: Sequence[Encoding], query: Encoding | None) -> bytes:
+def say_covered(read: Iterable[tuple[object, Sequence[tuple[int, int]]]]) -> bytes:
     """Say which code points of truncated texts were read: `3=0-1024`, and of a pair `3=0-20/0-900`."""
-    named = chain([] if query is None else [("query", query)], enumerate(encodings))
-    cut = islice(((name, covered(one)) for name, one in named if one.truncated), _MOST_COVERED)
-    entries = (f"{name}={'/'.join(f'{start}-{end}' for start, end in spans)}" for name, spans in cut if spans)
+    entries = (
+        f"{name}={'/'.join(f'{start}-{end}' for start, end in spans)}"
+        for name, spans in islice(read, _MOST_COVERED)
+        if spans
+    )
     return ", ".join(entries).encode()
 
 

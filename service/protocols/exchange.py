@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding, Output, Role, Want
-from model.errors import InputTooLong, InputTooSlow, NoTokens
+from model.errors import InputTooLong, InputTooSlow, NotFinite, NoTokens
 from model.tokenization.tokenizer import Text, Truncation
 from service.engine.admission import DeadlineTooShort, OverloadedError
 from service.engine.engine import Arrivals, Engine, Result
@@ -22,7 +22,7 @@ from service.http.request_context import RequestContext, context_of
 from service.http.size_limits import check_repeated, check_response
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
-from service.problems import Problem
+from service.problems import Problem, changed_too_much
 from service.refusals import deadline_too_short, overloaded
 from service.replies.answer_size import bound, waiting_bytes
 from service.replies.style import AnswerStyle, Frame
@@ -114,6 +114,10 @@ class Exchange:
             raise overloaded(error) from None
         except DeadlineTooShort as error:
             raise deadline_too_short(error) from None
+        except NotFinite:
+            if self._changes is None:
+                raise
+            raise changed_too_much() from None
         except OptionError as error:
             members = {"field": self.name(error.option), **error.members}
             raise Problem(error.kind, error.say(self.name), members=members) from None

@@ -55,17 +55,6 @@ def test_items_of_native_routes_say_what_was_read(
     assert response.headers["X-Covered"] == header(expected, 1)
 
 
-def test_of_texts_that_are_explained_both_are_said(service: Service, reference: Reference) -> None:
-    """They run apart: each is cut alone, and the item and the header say both."""
-    response = post(service, "/explain", {"inputs": [[SHORT, SHORT], [SHORT, LONG]]})
-    short, long = response.json()["data"]
-    expected = read_of(reference, SHORT) + read_of(reference, LONG)
-    assert "covered" not in short
-    assert long["covered"] == expected
-    assert response.headers["X-Truncated-Inputs"] == "1"
-    assert response.headers["X-Covered"] == header(expected, 1)
-
-
 def test_of_a_pair_both_texts_are_said(service: Service, reference: Reference) -> None:
     """The longer one is cut first."""
     response = post(service, "/encode", {"inputs": [[SHORT, LONG], [LONG, LONG]]})
@@ -126,6 +115,23 @@ def test_a_query_that_is_cut_is_said(service: Service, reference: Reference) -> 
     alone = post(service, "/rerank", {"query": LONG, "texts": [SHORT]})
     assert alone.headers["X-Covered"] == header(read, "query")
     assert "X-Truncated-Inputs" not in alone.headers
+
+
+@pytest.mark.parametrize("method", ["parts", "occlusion", "heads"])
+def test_of_texts_that_are_compared_both_are_said(
+    service: Service, reference: Reference, method: str
+) -> None:
+    """They run apart, and their item says of each what was read, as the header does."""
+    unit = {} if method == "heads" else {"unit": "sentence"}
+    long = "  " + "Word 🙂 " * 200 + "."
+    body = {"inputs": [[SHORT, SHORT], [SHORT, long]], "method": method, **unit}
+    response = post(service, "/explain", body)
+    whole, cut = response.json()["data"]
+    read = read_of(reference, SHORT) + read_of(reference, long)
+    assert "covered" not in whole
+    assert cut["covered"] == read
+    assert response.headers["X-Truncated-Inputs"] == "1"
+    assert response.headers["X-Covered"] == header(read, 1)
 
 
 def test_headers_stay_short(service: Service) -> None:

@@ -287,7 +287,25 @@ def test_too_many_tokens_are_refused_before_any_work(several: Service) -> None:
         post(several, body, "/explain"), 413, "explanation-too-large", limit=256, actual=22 * 21 + 3 + 3
     )
     assert "run 21 times more, each time without some units, with 468 tokens in all" in document["detail"]
-    assert (
-        "and the limit is 256: send fewer or shorter inputs, or choose a larger `unit`" in document["detail"]
-    )
+    advice = 'and the limit is 256: send fewer or shorter inputs, or choose a larger `unit`: "sentence".'
+    assert advice in document["detail"]
     assert batches(several, "mini") == before
+
+
+@pytest.mark.parametrize(
+    ("body", "advice"),
+    [
+        ({"unit": "token"}, 'shorter inputs, or choose a larger `unit`: "word" or "sentence".'),
+        ({"unit": "sentence"}, "send fewer or shorter inputs."),
+        ({"unit": "sentence", "faithfulness": True}, "shorter inputs, or leave out `faithfulness`."),
+        ({"method": "parts", "faithfulness": True}, "shorter inputs, or leave out `faithfulness`."),
+        ({"method": "heads"}, "send fewer or shorter inputs."),
+    ],
+)
+def test_what_is_advised_against_too_many_tokens_makes_them_fewer(
+    several: Service, body: Json, advice: str
+) -> None:
+    """No unit is larger than a sentence, heads have none, and faithfulness runs as often for any unit."""
+    body = {"inputs": [["Hello. " * 16, "hello"]] * 2, "method": "occlusion", "model": "mini", **body}
+    document = assert_problem(post(several, body, "/explain"), 413, "explanation-too-large")
+    assert document["detail"].endswith(advice)

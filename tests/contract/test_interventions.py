@@ -13,7 +13,7 @@ from tests.references.cross_encoder import CrossEncoder, write_cross_encoder
 from tests.references.families import Written, write_model
 from tests.references.interventions import run_changed
 from tests.support.families import SIZES
-from tests.support.serving import Json, Service, answered, assert_problem, batches, post, serve
+from tests.support.serving import NDJSON, Json, Service, answered, assert_problem, batches, post, serve
 
 TEXTS = ["the man beats the boy", "hello", "a world: the man"]
 LAYERS, HEADS, WIDTH = 3, 3, 48
@@ -171,6 +171,7 @@ REFUSED: list[tuple[object, str, str]] = [
     ([{**STATE, "tokens": [-8]}], "inputs.0", "choose from -7 to 6"),
     ([{**STATE, "vector": [1.0] * 3}], "interventions.0.vector", "has 3 components and the hidden states"),
     ([{**STATE, "vector": [1e39] * WIDTH}], "interventions.0.vector", "no finite number of float32"),
+    ([{**STATE, "vector": [-2e12] * WIDTH}], "interventions.0.vector", "has a component beyond 1e12"),
     ([{**STATE, "vector": ["1"] * WIDTH}], "interventions.0.vector", "must be a list of numbers"),
     ([{**STATE, "vector": [True] * WIDTH}], "interventions.0.vector", "must be a list of numbers"),
     ([{**STATE, "vector": "AAA"}], "interventions.0.vector", "float32 numbers in base64"),
@@ -192,6 +193,28 @@ def test_a_refusal_says_what_to_change(
     document = assert_problem(post(served, body), 422, "invalid-request", field=field)
     assert detail in document["detail"]
     assert batches(served, "encoder") == before
+
+
+TOO_LARGE = [{**ONE, "heads": "all", "scale": 1e30}] * 2
+
+
+@pytest.mark.parametrize("accept", ["application/json", NDJSON])
+def test_a_run_that_overflows_is_the_fault_of_its_interventions(served: Service, accept: str) -> None:
+    """Of the request, whose field is named, and not of the service: no failure of the model is counted."""
+    response = post(served, {"inputs": TEXTS, "interventions": TOO_LARGE}, accept=accept)
+    document = assert_problem(response, 422, "invalid-request", field="interventions")
+    assert "produced NaN or infinity: choose a smaller scale" in document["detail"]
+    name = 'headlight_inference_failures_total{model="encoder",reason="not-finite"}'
+    assert served.metrics()[name] == 0
+
+
+def test_large_vectors_still_have_similarities(served: Service) -> None:
+    """The largest that are allowed, one after the other, at the last state: no product overflows."""
+    largest = {**STATE, "layer": -1, "tokens": "all", "vector": [1e12] * WIDTH, "add": True}
+    body = {"texts": TEXTS, "interventions": [largest] * 64}
+    for function, expected in (("cosine", 1.0), ("dot", WIDTH * 64e12**2), ("euclidean", 0.0)):
+        found = answered(post(served, {**body, "function": function}, "/similarity"))["similarities"]
+        assert np.allclose(np.array(found, float), expected, rtol=1e-5, atol=1e9 * (function == "euclidean"))
 
 
 @pytest.mark.parametrize(

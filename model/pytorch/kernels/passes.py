@@ -152,7 +152,7 @@ class Changes:
         return addressof(changed)
 
     def _blocked(self, edges: BlockedEdges, length: int) -> structures.BlockedEdges:
-        keys = np.array(edges.keys, np.int64)
+        keys = np.unique(np.array(edges.keys, np.int64))
         return structures.BlockedEdges(
             heads=self._flags(edges.heads, self._heads),
             queries=self._flags(edges.queries, length),

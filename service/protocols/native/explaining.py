@@ -9,10 +9,11 @@ from starlette.responses import Response
 
 from model.contract import Encoding, Output
 from service.engine.engine import Arrivals
-from service.http.delivery import Delivery, Work
+from service.http.delivery import Delivery, Work, say_covered
 from service.problems import Problem
 from service.protocols.exchange import Exchange
 from service.replies.answer_size import bound, waiting_bytes
+from service.replies.too_large import any_of
 from service.tasks.explanations.choosing import choose_target, plan_explanation, plan_faithfulness
 from service.tasks.explanations.faithfulness import Faithfulness
 from service.tasks.explanations.plan import ExplainOptions, ExplainPlan, Explanation, units_of
@@ -40,7 +41,8 @@ async def explain(exchange: Exchange, options: ExplainOptions) -> Response:
         return [units_of(options, index, some) for index, some in enumerate(encodings)]
 
     units = await exchange.off_loop(find_units, tokens)
-    more = _Further(plan.each)
+    runs = _ways_out(options, units=plan.method == "occlusion")
+    more = _Further(plan.each, [*runs, *(["leave out `faithfulness`"] if options.faithfulness else [])])
     for index, several in enumerate(units):
         more.add(*plan.further(several))
         if faithfulness is not None:
@@ -51,15 +53,18 @@ async def explain(exchange: Exchange, options: ExplainOptions) -> Response:
     explanations = await exchange.off_loop(
         lambda: [plan.explain(index, several) for index, several in enumerate(units)], tokens + more.tokens
     )
-    answer = _Answer(exchange, plan, explanations)
+    ways = _ways_out(options, units=plan.method != "heads")
+    ways += ["accept application/x-npz"] if exchange.parsed.format == "json" else []
+    answer = _Answer(exchange, plan, explanations, ways)
     return await (answer.deliver() if faithfulness is None else answer.deliver_with(faithfulness, units))
 
 
 @dataclass
 class _Further:
-    """The sequences that run besides the inputs themselves."""
+    """The sequences that run besides the inputs themselves; `ways` say how to have fewer."""
 
     each: str
+    ways: Sequence[str]
     sequences: int = 0
     tokens: int = 0
 
@@ -72,7 +77,6 @@ class _Further:
         """Raise the 413 for more than one client may have waiting; `tokens` are those of the inputs."""
         by_unit = self.each == "unit"
         without = "some units" if by_unit else "one head"
-        way_out = "send fewer or shorter inputs" + (", or choose a larger `unit`" if by_unit else "")
         limit, actual = exchange.engine.max_queue_tokens // 2, tokens + self.tokens
         what = f"{actual} tokens in all"
         if self.sequences > _MOST_SEQUENCES:
@@ -81,7 +85,7 @@ class _Further:
             raise Problem(
                 "explanation-too-large",
                 f"The texts would run {self.sequences} times more, each time without {without}, with {what}, "
-                f"and the limit is {limit}: {way_out}.",
+                f"and the limit is {limit}: {any_of(self.ways)}.",
                 members={"limit": limit, "actual": actual},
             )
 
@@ -113,8 +117,14 @@ def _place(index: int) -> str:
 class _Answer:
     """Runs the sequences of all explanations together, and answers with an item for each."""
 
-    def __init__(self, exchange: Exchange, plan: ExplainPlan, explanations: Sequence[Explanation]) -> None:
-        self._exchange, self._plan, self._explanations = exchange, plan, explanations
+    def __init__(
+        self,
+        exchange: Exchange,
+        plan: ExplainPlan,
+        explanations: Sequence[Explanation],
+        ways: Sequence[str],
+    ) -> None:
+        self._exchange, self._plan, self._explanations, self._ways = exchange, plan, explanations, ways
         self._encodings = [encoding for one in explanations for encoding in one.encodings]
         self._wants = [want for one in explanations for want in one.wants]
         self._groups = _Groups([len(one.encodings) for one in explanations])
@@ -177,9 +187,10 @@ class _Answer:
         style = exchange.style(method=self._plan.method)
         expected = [one.expected for one in explanations]
         size, waiting = bound(style, expected), waiting_bytes(style, expected)
-        exchange.reserve_answer(style, size, *_ways_out(exchange), waiting=waiting)
-        inputs = Work.of([one.encoding for one in expected if one.encoding is not None])
-        work = replace(inputs, tokens=sum(map(len, self._encodings)))
+        exchange.reserve_answer(style, size, *self._ways, waiting=waiting)
+        cut = [(i, one.columns["covered"]) for i, one in enumerate(explanations) if one.columns["truncated"]]
+        tokens = sum(map(len, self._encodings))
+        work = Work(len(explanations), len(cut), tokens, say_covered(cut))
         exchange.context.record.tokens = work.tokens
         return exchange.delivery(style, work, size + waiting)
 
@@ -219,6 +230,10 @@ class _Groups:
                     yield Arrivals(outputs, arrivals.queue_s)
 
 
-def _ways_out(exchange: Exchange) -> list[str]:
-    ways = ["send fewer or shorter inputs", 'choose a larger `unit`: "word" or "sentence"']
-    return [*ways, "accept application/x-npz"] if exchange.parsed.format == "json" else ways
+def _ways_out(options: ExplainOptions, *, units: bool) -> list[str]:
+    """Say how an answer takes less; of larger `units` there are fewer, but none is larger than a sentence."""
+    larger = {"token": '"word" or "sentence"', "word": '"sentence"'}.get(options.unit or "word")
+    return [
+        "send fewer or shorter inputs",
+        *([f"choose a larger `unit`: {larger}"] if units and larger else []),
+    ]

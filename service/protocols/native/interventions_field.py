@@ -19,6 +19,7 @@ from service.tasks.interventions import Change, ChangedStates, HiddenKeys, Scale
 
 MAX_INTERVENTIONS = 64
 """Of one request."""
+_LARGEST = 1e12  # of a vector: products of two vectors that are made of 64 such ones fit into float32
 _KINDS: tuple[InterventionKind, ...] = get_args(InterventionKind)
 _FIELDS: Mapping[InterventionKind, tuple[str, ...]] = {
     "heads": ("layer", "heads", "scale", "mean"),
@@ -81,6 +82,11 @@ def _states(place: str, value: Mapping[str, Any]) -> ChangedStates:
     vector = _vector(value["vector"], f"{place}.vector")
     if not np.isfinite(vector).all():
         raise invalid(f"{place}.vector", "has a component that is no finite number of float32")
+    if np.abs(vector).max() > _LARGEST:
+        raise invalid(
+            f"{place}.vector",
+            "has a component beyond 1e12, with which products would overflow: scale it down",
+        )
     if add and not vector.any():
         raise invalid(f"{place}.vector", 'is zero, which has no effect with "add": true: leave it out')
     return ChangedStates(_layer(value, place), _chosen(value, place, "tokens"), vector, add)

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from model.contract import Encoding, Output
 from model.encoder.interventions import HeadScale, Interventions
-from service.tasks.explanations.plan import Arrays, Explanation, Found, Method, expect
+from service.tasks.explanations.plan import Arrays, Explanation, Found, Method, expect, text_columns
 from service.tasks.explanations.targets import Target
-from service.tasks.explanations.units import Units, joined
-from service.tasks.results import columns
+from service.tasks.explanations.units import Units
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class HeadEffects:
         return Explanation(
             encodings * (1 + len(self._ablations)),
             [*wants, *further],
-            columns(index, joined(several)),
+            text_columns(index, several),
             expect(several, None, {"heads": (self.layers, self.heads)}, held, self.target.label_bytes),
             partial(self._find, encodings),
         )

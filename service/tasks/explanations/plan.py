@@ -13,7 +13,7 @@ from model.tokenization.tokenizer import Text, Truncation
 from service.tasks.errors import OptionError
 from service.tasks.explanations.targets import TargetOption
 from service.tasks.explanations.units import Unit, Units, joined
-from service.tasks.results import Expected, Item, columns
+from service.tasks.results import Expected, Item, columns, covered
 
 Method = Literal["parts", "occlusion", "heads"]
 Replacement = Literal["mask", "remove"]
@@ -98,7 +98,15 @@ class ExplainPlan(Protocol):
 
 def item_columns(index: int, several: Sequence[Units], units: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of the tokens of one text, or of both one after the other, and their units."""
-    return columns(index, joined(several)) | {"units": units}
+    return text_columns(index, several) | {"units": units}
+
+
+def text_columns(index: int, several: Sequence[Units]) -> dict[str, Any]:
+    """Return the columns of the tokens; what was read of two texts is said of each, as of a pair."""
+    found = columns(index, joined(several))
+    if len(several) > 1 and found["truncated"]:
+        found["covered"] = [span for units in several for span in covered(units.encoding)]
+    return found
 
 
 def expect(

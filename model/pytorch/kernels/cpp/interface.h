@@ -53,7 +53,7 @@ struct Distances {
 // Edges of one sequence's attention in which keys are hidden from queries.
 struct BlockedEdges {
     const uint8_t *heads, *queries;  // (H,) and (N,): 1 for those that are meant
-    const int64_t *keys;             // (count,): positions in the sequence
+    const int64_t *keys;             // (count,): positions in the sequence, ascending
     int64_t count;
 };
 

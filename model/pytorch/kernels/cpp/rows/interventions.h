@@ -1,6 +1,7 @@
 // What interventions change in the attention of one head of a sequence: the scores of its edges, and its outputs.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "../interface.h"
@@ -22,8 +23,9 @@ inline bool hide_blocked(const Intervention &all, int64_t head, int64_t query, f
         const BlockedEdges &edges = all.edges[i];
         if (!edges.heads[head] || !edges.queries[query]) continue;
         some = true;
-        for (int64_t k = 0; k < edges.count; k++)
-            if (edges.keys[k] >= first && edges.keys[k] < last) scores[edges.keys[k]] = -INFINITY;
+        const int64_t *end = edges.keys + edges.count;
+        for (const int64_t *key = std::lower_bound(edges.keys, end, first); key < end && *key < last; key++)
+            scores[*key] = -INFINITY;
     }
     return some && largest(scores + first, last - first) == -INFINITY;
 }
