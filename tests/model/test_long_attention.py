@@ -1,6 +1,6 @@
 """Attention to more keys than a row is attended whole: in parts, whatever is hidden, added or observed."""
 
-from ctypes import addressof
+from ctypes import addressof, c_int64
 from functools import partial
 from typing import Any
 
@@ -158,6 +158,20 @@ def test_what_is_hidden_and_added_is_what_the_definition_says(
     output = texts.attend(kernels, **hiding)
     for text in range(len(texts.lengths)):
         assert texts.error(output, text, texts.weights(text, **hiding)) < 3
+
+
+@pytest.mark.parametrize("hiding", [{}, {"causal": True}, {"window": 300}], ids=str)
+def test_parts_that_no_row_sees_take_nothing_off_the_steps(
+    kernels: Kernels, name: str, hiding: dict[str, Any]
+) -> None:
+    """Of those that tell that a pass goes on, all keys are 9, and half of them are half as many."""
+    texts, steps, threads = Texts(name, [1100], heads=8), c_int64(0), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)  # each counts for itself
+        texts.attend(kernels, steps=addressof(steps), **hiding)
+    finally:
+        torch.set_num_threads(threads)
+    assert steps.value >= 3
 
 
 @pytest.mark.parametrize("hidden", [1, 500, 1099])

@@ -69,6 +69,16 @@ def test_windows_without_a_chunk_do_not_run() -> None:
     assert len(chunks.sequences(Want(token_layers=(1,)))) == len(windows(300, 10, 2).starts)
 
 
+@pytest.mark.parametrize("left", [False, True])
+def test_of_a_text_without_chunks_one_window_runs(left: bool) -> None:
+    """White space can be many tokens and no sentence: its item has no vectors, but there is one."""
+    chunks = WindowedChunks(replace(windows(300, 10, 2), left=left), [], ChunksWant(()))
+    ((_, want),) = chunks.sequences(Want())
+    assert want.heads == (ChunksWant((), means=True),)
+    outputs = [Output(heads={"chunks": np.empty((0, 4), np.float32)})]
+    assert chunks.join(outputs, Want(), lambda means, _: means).heads["chunks"].shape == (0, 4)
+
+
 def test_all_texts_of_a_request_share_the_limit_of_windows() -> None:
     """A short text is one; a text of which not all tokens were kept has too many."""
     long, short = encoding(*((i, i + 1) for i in range(20))), encoding((0, 1))

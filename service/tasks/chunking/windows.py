@@ -175,10 +175,14 @@ class WindowedChunks:
         return replace(own, heads={**own.heads, "chunks": vectors}, tokens=tokens, finite=finite)
 
     def _needed(self, main: Want) -> list[int]:
-        """Return the windows of which something is wanted."""
+        """Return the windows of which something is wanted; of a text of which nothing is, its main one.
+
+        A text of white space has tokens with some tokenizers, but no chunks.
+        """
         every = bool(main.token_layers)
         own = self.windows.main if main.sentence is not None or main.heads else None
-        return [i for i, rows in enumerate(self._rows) if every or rows or i == own]
+        found = [i for i, rows in enumerate(self._rows) if every or rows or i == own]
+        return found or [self.windows.main]
 
     def _part(self, span: Span) -> _Part:
         first, after = span

@@ -262,8 +262,9 @@ class Head {
                 Keys keys = visible(rows);
                 keys.first = std::max(keys.first, origin_);
                 keys.last = std::min(keys.last, origin_ + PART);
+                if (keys.last <= keys.first) continue;  // none of them sees this part
                 keys.columns = rounded_up(keys.last - keys.first, P::COLUMN_STEP);
-                if (keys.last > keys.first) attend_part<MEASURED>(rows, keys, seen + first - start, sums_ + (first - start) * size_);
+                attend_part<MEASURED>(rows, keys, seen + first - start, sums_ + (first - start) * size_);
                 work.add(2 * rows * keys.columns * size_);
             }
         }
