@@ -263,7 +263,7 @@ class Exchange:
         work, most = Work.of(encodings), 0
         if holding is not None:
             most, known = await self.off_loop(lambda: holding.most(encodings), work.tokens)
-            await self._check_items(style, known, bound(style, known), ways, work.tokens)
+            await self._check_items(style, known, bound(style, known), ways)
             self.state.memory.take(self.context.permit, most, self._unused())
 
         def plan() -> tuple[Sequences, list[Expected], list[View], int, int]:
@@ -273,7 +273,7 @@ class Exchange:
             return sequences, expected, views, bound(style, expected), waiting_bytes(style, expected)
 
         sequences, expected, views, size, waiting = await self.off_loop(plan, work.tokens)
-        await self._check_items(style, expected, size, ways, work.tokens)
+        await self._check_items(style, expected, size, ways)
         unused = 0 if holding is None else most - holding.kept(views)
         self.reserve_answer(style, size, waiting=waiting, unused=unused)
         delivery = self.delivery(style, self._windowed(work, sequences), size + waiting)
@@ -370,15 +370,14 @@ class Exchange:
         return unused
 
     async def _check_items(
-        self, style: AnswerStyle, expected: Sequence[Expected], size: int, ways: Ways | str, tokens: int
+        self, style: AnswerStyle, expected: Sequence[Expected], size: int, ways: Ways | str
     ) -> None:
         """Raise the 413 for items that could have more bytes than the limit: `size` in all."""
         limit = self.state.max_response_bytes
         if size > limit:
             found = [ways] if isinstance(ways, str) else []
             if not isinstance(ways, str):
-                find, refused = ways, TooLarge(style, expected, limit)
-                found = await self.off_loop(lambda: find(refused), tokens)
+                found = await off_loop(ways, TooLarge(style, expected, limit))
             check_response(self.state, size, found)
 
 

@@ -12,6 +12,7 @@ from model.errors import (
     InputTooLong,
     InputTooSlow,
     ModelError,
+    NotFinite,
     NoTokens,
     OutOfMemory,
     OutOfRange,
@@ -88,6 +89,7 @@ def test_a_document_has_every_member() -> None:
         (NoTokens(field="inputs.3"), "invalid-request", {"field": "inputs.3"}),
         (Unsupported("Not here.", field="pooling"), "unsupported", {"field": "pooling"}),
         (InferenceError("It failed."), "inference-failed", {}),
+        (NotFinite("It is infinite."), "inference-failed", {}),
         (CheckpointError("A secret path."), "internal-error", {}),
         (OutOfMemory("A secret address."), "internal-error", {}),
     ],
@@ -109,5 +111,5 @@ def test_every_error_of_the_tree_is_mapped() -> None:
         for name, thing in inspect.getmembers(model.errors, inspect.isclass)
         if issubclass(thing, ModelError) and not thing.__subclasses__()
     }
-    in_requests = {"InputTooLong", "InputTooSlow", "NoTokens", "OutOfRange", "Unsupported", "InferenceError"}
+    in_requests = {"InputTooLong", "InputTooSlow", "NoTokens", "OutOfRange", "Unsupported", "NotFinite"}
     assert leaves == in_requests | {"CheckpointError", "OutOfMemory", "Stopped"}

@@ -115,6 +115,13 @@ REFUSALS: dict[str, Refusal] = {
         posted("/attention", {"inputs": "a", "layers": [0], "heads": [0]}),
         tokenized=True,
     ),
+    "a large explanation": Refusal(
+        "explanation-too-large",
+        posted("/explain", {"inputs": [["a " * 254] * 2] * 8, "method": "heads"}),
+        413,
+        posted("/explain", {"inputs": [["a", "a"]]}),
+        tokenized=True,
+    ),
     "no content type": encode("unsupported-media-type", 415, "Content-Type: text/plain"),
     "a long content type": encode("unsupported-media-type", 415, "Content-Type: a/b;" + "a=b;" * 230),
     "a wrong value": encode("invalid-request", 422, pooling="median"),
