@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Literal, get_args
 
 from numpy.typing import NDArray
@@ -59,14 +57,30 @@ class Expected:
 
 
 def covered(encoding: Encoding) -> list[tuple[int, int]]:
-    """Return what the tokens that run cover of a text, or of each of a pair: [start, end], in code points."""
-    columns = zip(encoding.special, encoding.segment_ids, encoding.offsets, strict=True)
-    found = []
-    for (special, _), run in groupby(list(columns)[encoding.prompt_length :], itemgetter(0, 1)):
-        spans = [span for *_, span in run if span[1] > span[0]]
-        if spans and not special:
-            found.append((min(start for start, _ in spans), max(end for _, end in spans)))
+    """Return what the tokens that run cover of a text, or of each of a pair: [start, end], in code points.
+
+    The offsets of a text ascend, so its first and its last token tell: a batch may have 100,000 tokens.
+    """
+    special, segments, offsets = encoding.special, encoding.segment_ids, encoding.offsets
+    start, end, found = encoding.prompt_length, len(offsets), []
+    while start < end:
+        stop = start + 1
+        if not special[start]:
+            stop = min(_next(special, 1, start, end), _next(segments, segments[start] + 1, start, end))
+            first = next((i for i in range(start, stop) if offsets[i][0] < offsets[i][1]), None)
+            if first is not None:
+                last = next(i for i in reversed(range(start, stop)) if offsets[i][0] < offsets[i][1])
+                found.append((offsets[first][0], offsets[last][1]))
+        start = stop
     return found
+
+
+def _next(values: list[Any], value: object, start: int, end: int) -> int:
+    """Find the next place of a value, `end` if there is none."""
+    try:
+        return values.index(value, start)
+    except ValueError:
+        return end
 
 
 def lengths(encoding: Encoding) -> dict[str, Any]:

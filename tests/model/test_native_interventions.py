@@ -60,6 +60,7 @@ def test_changed_sequences_are_those_of_the_formula_and_the_others_as_before(
     check(name, lengths, window, causal=causal, seed=seed)
 
 
+@pytest.mark.thorough
 @needs_kernels
 @all_kernels
 @pytest.mark.parametrize(("window", "causal"), [(0, False), (0, True), (40, False), (600, False)])
