@@ -127,3 +127,10 @@ def test_too_large_a_sweep_is_refused_before_any_work(several: Service) -> None:
     )
     assert "run 144 times more, each time without one head, with 438 tokens in all" in document["detail"]
     assert batches(several, "mini") == before
+
+
+def test_of_too_many_heads_no_unit_is_advised(several: Service) -> None:
+    """A larger unit makes no fewer of them."""
+    body = {"inputs": [["Hello. " * 16, "hello"]] * 2, "method": "heads", "model": "mini"}
+    document = assert_problem(post(several, body, "/explain"), 413, "explanation-too-large")
+    assert document["detail"].endswith("send fewer or shorter inputs.")

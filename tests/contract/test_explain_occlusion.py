@@ -299,13 +299,12 @@ def test_too_many_tokens_are_refused_before_any_work(several: Service) -> None:
         ({"unit": "sentence"}, "send fewer or shorter inputs."),
         ({"unit": "sentence", "faithfulness": True}, "shorter inputs, or leave out `faithfulness`."),
         ({"method": "parts", "faithfulness": True}, "shorter inputs, or leave out `faithfulness`."),
-        ({"method": "heads"}, "send fewer or shorter inputs."),
     ],
 )
 def test_what_is_advised_against_too_many_tokens_makes_them_fewer(
     several: Service, body: Json, advice: str
 ) -> None:
-    """No unit is larger than a sentence, heads have none, and faithfulness runs as often for any unit."""
+    """No unit is larger than a sentence, and faithfulness runs as often for any unit."""
     body = {"inputs": [["Hello. " * 16, "hello"]] * 2, "method": "occlusion", "model": "mini", **body}
     document = assert_problem(post(several, body, "/explain"), 413, "explanation-too-large")
     assert document["detail"].endswith(advice)
