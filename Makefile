@@ -39,9 +39,14 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --num-workers 2 || { [ $$? -eq 2 ] && $(BIN)/mypy; }
 
-# What to run before each commit. Two files of tests at a time: most wait for a service to start.
+# What to run before each commit. Two files of tests at a time: most wait for a service to start. Files of which all
+# tests are marked are not even collected, because that takes seconds in each process.
+MARKED = $$(grep --recursive --extended-regexp --files-with-matches --include='test_*.py' \
+  '^pytestmark = .*mark\.(deploy|alone|thorough|repeated)' tests)
+
 test: check
-	$(BIN)/pytest -n 2 --dist loadfile --durations=10 -m "not deploy and not alone and not thorough and not repeated"
+	$(BIN)/pytest -n 2 --dist loadfile --durations=10 $$(printf -- '--ignore=%s ' $(MARKED)) \
+	  -m "not deploy and not alone and not thorough and not repeated"
 
 # The rest: more of the same with other backends, and what is timed so closely that nothing else may run beside it.
 test-rest: test-thorough

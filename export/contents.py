@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from safetensors.numpy import save_file
+
+from export.errors import ExportError
 from model.checkpoints.folder import ModelFolder
 from model.checkpoints.layout import Layout
 from model.checkpoints.weights import weight_files
@@ -24,11 +27,13 @@ _TRANSFORMER = (
     *SENTENCE_FILES,
     "tokenizer.json",
     "tokenizer_config.json",
+    "chat_template.jinja",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.txt",
 )
 _MODULE = ("config.json", "model.safetensors")
+_PROJECTION = "projection"
 
 
 def copy_contents(source: Path, layout: Layout, target: Path) -> None:
@@ -54,10 +59,35 @@ def add_tokenizer(folder: ModelFolder, target: Path) -> None:
         folder.tokenizer.save(place)
 
 
+def add_projection(folder: ModelFolder, target: Path) -> None:
+    """Write the projection that a model has among the weights of its encoder as a module after the pooling.
+
+    Raises ExportError for a model without modules.
+    """
+    if folder.projection is None:
+        return
+    file = target / "modules.json"
+    modules = read_json(file, optional=True, kind=list)
+    pooled = [str(entry["type"]).rpartition(".")[2] for entry in modules]
+    if "Pooling" not in pooled:
+        raise ExportError(f"{folder.path} has a projection and no modules.json with a Pooling: add one.")
+    outputs, inputs = folder.projection.weight.shape
+    identity = "torch.nn.modules.linear.Identity"
+    config = {"in_features": inputs, "out_features": outputs, "bias": False, "activation_function": identity}
+    place = target / _PROJECTION
+    place.mkdir()
+    (place / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    save_file({"linear.weight": folder.projection.weight}, place / "model.safetensors")
+    entry = {"path": _PROJECTION, "type": "sentence_transformers.models.Dense"}
+    modules.insert(pooled.index("Pooling") + 1, entry)
+    numbered = [{**one, "idx": i, "name": str(i)} for i, one in enumerate(modules)]
+    file.write_text(json.dumps(numbered, indent=2), encoding="utf-8")
+
+
 def _other_modules(source: Path) -> Iterator[Path]:
-    """Yield the folders of the modules after the transformer."""
+    """Yield the folders of the modules after the transformer; some modules have none."""
     for entry in read_json(source / "modules.json", optional=True, kind=list):
-        if not str(entry["type"]).endswith("Transformer"):
+        if entry["path"] and not str(entry["type"]).endswith("Transformer"):
             yield source / entry["path"]
 
 

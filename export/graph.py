@@ -13,16 +13,36 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from export.errors import ExportError
 from export.similarities import compare, prepare
 from model.encoder.attending.disentangled import distance_rows
 from model.encoder.attention import SelfAttention
 from model.encoder.block import Block
+from model.encoder.config import EncoderConfig
 from model.encoder.convolution import TokenConvolution
 from model.encoder.encoder import Encoder
 from model.encoder.linear import Linear
 from model.encoder.positions import alibi, by_query_and_key, distances, relative_bias, rotary_angles, visible
 
 _LOWEST = torch.finfo(torch.float32).min
+
+
+def check_traceable(config: EncoderConfig) -> None:
+    """Raise ExportError for an encoder whose layers differ more than those of a graph.
+
+    Graphs observe every layer, in which heads are alike.
+    """
+    if config.has_own_parts:
+        raise ExportError(
+            "Layers of this model have heads of their own, norms of values, or more inputs than one, which "
+            'graphs do not support: serve its weights with PyTorch (HEADLIGHT_BACKEND="torch").'
+        )
+    if len(config.attending) < config.num_layers:
+        listed = ", ".join(str(i) for i in range(config.num_layers) if i not in config.attending)
+        raise ExportError(
+            f"Layers {listed} of this model have convolutions in the place of attention, which graphs do not "
+            'support: serve its weights with PyTorch (HEADLIGHT_BACKEND="torch").'
+        )
 
 
 class TracedEncoder(nn.Module):
@@ -110,7 +130,7 @@ class _TracedBlock(nn.Module):
         super().__init__()
         self.config = config = encoder.config
         self.block = block
-        self.attention = attention = block.attention
+        self.attention = attention = cast(SelfAttention, block.attention)  # `check_traceable`
         self.query, self.key, self.value = _split(attention.qkv, config.qkv_rows)
         self.output = attention.output
         self.factor = nn.Parameter(attention.factor_output(), requires_grad=False)  # (H, D, D)

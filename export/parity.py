@@ -1,12 +1,13 @@
 """Compares two backends that should give the same results, in every output, on the same inputs.
 
 Every input runs alone and in batches of mixed lengths. The comparison covers every hidden state, every map of
-every layer in three kinds of weights, every statistic and the sentence vectors.
+every layer in three kinds of weights, every statistic and the sentence vectors. One group of inputs runs with
+interventions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ from model.contract import (
     Want,
     Weights,
 )
+from model.encoder.interventions import BlockedEdges, HeadScale, Interventions
 
 Quantity = Literal[
     "hidden states",
@@ -40,6 +42,8 @@ Quantity = Literal[
 """The quantities that are compared. Differences of attention are absolute; others are divided by the largest
 number, of hidden states by the largest of each, if it is more than 1: float32 has seven digits of it."""
 
+INTERVENTIONS = "interventions"
+"""The name of the inputs that run with some, which differ with their length."""
 _WEIGHTS: dict[Weights, Quantity] = {
     "probability": "attention",
     "score": "scores",
@@ -84,7 +88,8 @@ def compare(
         for name, encodings in inputs.items():
             largest: dict[Quantity, float] = {}
             for batch in _batches(encodings):
-                for what, difference in _differences(reference, written, batch, beside):
+                changed = name == INTERVENTIONS
+                for what, difference in _differences(reference, written, batch, beside, changed=changed):
                     # `max` would ignore a NaN: count it as infinite.
                     known = difference if np.isfinite(difference) else np.inf
                     largest[what] = max(largest.get(what, 0.0), known)
@@ -164,15 +169,30 @@ def _batches(encodings: Sequence[Encoding]) -> Iterator[list[Encoding]]:
 
 
 def _differences(
-    reference: Backend, written: Backend, batch: Sequence[Encoding], beside: Executor
+    reference: Backend, written: Backend, batch: Sequence[Encoding], beside: Executor, *, changed: bool
 ) -> Iterator[tuple[Quantity, float]]:
     """Run one batch on both backends, side by side, as often as needed to compare every output."""
-    for wants in _wants(reference.info, batch):
+    changes = [_interventions(reference.info, len(encoding)) if changed else None for encoding in batch]
+    for usual in _wants(reference.info, batch):
+        wants = [replace(want, interventions=one) for want, one in zip(usual, changes, strict=True)]
         packed = Batch.pack(batch, wants)
         expected = beside.submit(reference.run, packed)
         found = written.run(packed)
         for want, ours, theirs in zip(wants, expected.result(), found, strict=True):
             yield from _compare(want, ours, theirs)
+
+
+def _interventions(info: ModelInfo, length: int) -> Interventions:
+    """Choose interventions of each kind that a graph runs, one of them a row without keys."""
+    layers, heads = info.layers, info.heads
+    layer, head, token, others = length % layers, length % heads, length // 2, tuple(range(length))
+    return Interventions(
+        heads=(HeadScale(layer, (head,), 0.5), HeadScale((layer + 1) % layers, (heads - 1,), mean=True)),
+        edges=(
+            BlockedEdges((0, layer), (head,), others, (token,)),
+            BlockedEdges((layers - 1,), (0,), (token,), others),
+        ),
+    )
 
 
 def _wants(info: ModelInfo, batch: Sequence[Encoding]) -> Iterator[list[Want]]:

@@ -10,10 +10,18 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from export.contents import add_tokenizer, copy_contents, digests, source_weights, write_manifest
+from export.contents import (
+    add_projection,
+    add_tokenizer,
+    copy_contents,
+    digests,
+    source_weights,
+    write_manifest,
+)
 from export.errors import ExportError
+from export.graph import check_traceable
 from export.output_folder import check_place, clear_remains, whole
-from export.parity import Row, as_data, compare, random_encodings
+from export.parity import INTERVENTIONS, Row, as_data, compare, random_encodings
 from export.precision import PRECISIONS, RANDOM, REAL, Dtype, Precision
 from export.rounding import judge, reorder
 from export.tasks import choose_task
@@ -27,7 +35,7 @@ from model.checkpoints.source import model_name, resolve
 from model.choices import Processors
 from model.contract import Encoding, ModelInfo
 from model.onnx.backend import OnnxBackend
-from model.onnx.file import GRAPH, OnnxFile, find_graph
+from model.onnx.file import CHANGED, GRAPH, OnnxFile, find_graph
 from model.onnx.names import FORMAT, NO_RANKING_KEY, TASK_KEY
 from model.pytorch.backend import TorchBackend
 from model.pytorch.precision import EXACT
@@ -37,6 +45,8 @@ Step = Callable[[str], AbstractContextManager[None]]
 
 _FIRST, _FEW = "first texts", 12
 """What is compared first in int8, before minutes are spent on a large model: so many of the texts."""
+_EVERY = 15
+"""Which of the texts also run with interventions: every fifteenth."""
 _ORDERS = 6
 """In how many orders PyTorch adds up at most, to tell how much float32 rounds."""
 
@@ -79,11 +89,13 @@ def export(
     with whole(target) as new:
         with step("Reading the weights"):
             checkpoint, chosen = choose_task(load_checkpoint(folder), task)
+            check_traceable(checkpoint.encoder.config)
         with step(f"Tracing and writing the graph in {dtype}"):
             _write(checkpoint, new, precision, chosen, processors)
         with step("Copying the tokenizer and the modules after the encoder"):
             copy_contents(folder, checkpoint.folder.layout, new)
             add_tokenizer(checkpoint.folder, new)
+            add_projection(checkpoint.folder, new)
             if checkpoint.predictor is not None:
                 write_predictor(new, checkpoint.predictor)
             manifest = _manifest(source, folder, checkpoint, dtype, new)
@@ -122,7 +134,7 @@ def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, n
     """Describe the export's inputs, outputs and versions, without times or paths: it is reproducible."""
     layout = checkpoint.folder.layout
     weights = digests(source_weights(layout), folder)
-    files = [new / name for name in (GRAPH, WEIGHTS, PREDICTION)]
+    files = [new / name for name in (GRAPH, WEIGHTS, CHANGED, PREDICTION)]
     return {
         "format": FORMAT,
         "model": _name(source, folder),
@@ -204,4 +216,5 @@ def _inputs(checkpoint: Checkpoint, info: ModelInfo) -> dict[str, list[Encoding]
     return {
         RANDOM: random_encodings(info, config.vocab_size, config.segments),
         REAL: checkpoint.tokenizer.encode(TEXTS),
+        INTERVENTIONS: checkpoint.tokenizer.encode(TEXTS[::_EVERY]),
     }

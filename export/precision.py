@@ -8,7 +8,8 @@ from typing import Literal
 import torch
 
 from export.errors import ExportError
-from export.parity import Quantity
+from export.interventions import write_interventions
+from export.parity import INTERVENTIONS, Quantity
 from export.quantization.int8 import quantize
 from export.writer import write_graph
 from model.choices import Processors
@@ -50,17 +51,18 @@ class Precision:
     def write(
         self, encoder: Encoder, folder: Path, described: Mapping[str, object], processors: Processors
     ) -> None:
-        """Write the graph of an encoder, which is changed, with a description in its metadata."""
+        """Write the graphs of an encoder, which is changed, with a description in their metadata."""
         if self.traced != torch.float32:
             encoder.reduce_precision(self.traced)
         about = {DTYPE_KEY: str(self.traced).removeprefix("torch."), **described}
         path = write_graph(encoder, folder, {key: str(value) for key, value in about.items()})
         if self.quantized:
             quantize(path, path, processors)
+        write_interventions(path, encoder.config)
 
 
 def _everywhere(bounds: Mapping[Quantity, float]) -> Mapping[str, Mapping[Quantity, float]]:
-    return {RANDOM: bounds, REAL: bounds}
+    return {RANDOM: bounds, REAL: bounds, INTERVENTIONS: bounds}
 
 
 PRECISIONS: dict[Dtype, Precision] = {

@@ -12,7 +12,8 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from model.encoder.interventions import INTERVENTION_KINDS, InterventionKind, Interventions
+from model.choices import Statistic
+from model.encoder.interventions import INTERVENTION_KINDS, GradientPoint, InterventionKind, Interventions
 from model.progress import Progress
 
 FloatArray = NDArray[np.float32]
@@ -20,18 +21,6 @@ FloatArray = NDArray[np.float32]
 Weights = Literal["probability", "score", "value_norm"]
 Aggregate = Literal["none", "mean", "max", "rollout"]
 MapDtype = Literal["float32", "float16", "uint8"]
-Statistic = Literal[
-    "entropy",
-    "confidence",
-    "mean_distance",
-    "self",
-    "previous",
-    "next",
-    "special",
-    "argmax_self",
-    "argmax_previous",
-    "argmax_next",
-]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 """The statistics that a summary computes for each head, in this order; `docs/api.md` defines them."""
 PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last"]
@@ -200,7 +189,8 @@ class Want:
 
     All indices are non-negative and already checked against the model, and so is `task`, one of the model's:
     the sequence runs with the adapter of that task, or without one if it is None. `interventions` change its
-    run, and no other: all that is returned is that of the run with them.
+    run, and no other: all that is returned is that of the run with them. With a `gradient` only
+    `Output.heads["gradient"]` (N,) and `["value"]` (1,) are returned, of the score of what is wanted.
     """
 
     sentence: SentenceWant | None = None
@@ -210,6 +200,12 @@ class Want:
     task: str | None = None
     heads: tuple[HeadWant, ...] = ()
     interventions: Interventions | None = None
+    gradient: GradientPoint | None = None
+
+    @property
+    def passes(self) -> int:
+        """How many plain passes of the sequence take about as long."""
+        return 1 if self.gradient is None else self.gradient.passes
 
     def states(self, last: int) -> set[int]:
         """Return the numbers of the hidden states that are read; `last` is that of the last one."""
@@ -302,25 +298,26 @@ class HeadInfo:
 class ModelInfo:
     """Describes a served model, for `/info` and for checking requests.
 
-    `sentence_size` is the length of a sentence vector under the model's own pooling. `dense` says that
-    steps such as linear layers follow the pooling, so they accept only vectors of the pooled size. `provider`
-    is the execution provider of the runtime, None if the runtime has only one. `exposes_attention` says that
-    every hidden state and the attention can be read; if False, only the last hidden state can, and without
+    `attention_layers` are those whose attention can be read, from 0. `sentence_size` is the length of a
+    sentence vector under the model's own pooling. `dense` says that steps such as linear layers follow the
+    pooling, and accept only vectors of the pooled size. `differentiable`: only hidden state 0 is read of the
+    embeddings. `provider` is the runtime's, None if it has one. `exposes_attention` says that every hidden
+    state and the attention can be read; if False, only the last hidden state can, and without
     `exposes_tokens` not even that: the graph returns sentence vectors alone, pooled as `pooling` says, which
-    is empty if that is not known. `kernels` is the instruction set of the native kernels that run the model,
-    None if it runs without them; `no_kernels` then gives the reason, where a user could expect them. `tasks`
-    are the names of the model's adapters; `default_task` is the one that sequences without a task run with,
-    None if they run without an adapter. `head` is what the model predicts, None for a plain encoder.
-    `similarity` is the function that its sentence vectors are meant to be compared with; `no_ranking` is why
-    texts cannot be ranked by them, None if they can. `nonlinear` names a step after the pooling that is not
-    linear, if any; `mask_token` is the id of the token for any word. `weight_bytes` is the size of the files
-    with weights, or of the graph, `parameters` their number, None in a graph. `processors` says what an
-    eight-bit graph is for. `interventions` are the kinds that it can run.
+    is empty if not known. `kernels` is the instruction set of the native kernels, None without them;
+    `no_kernels` says why, where a user could expect them. `tasks` names the adapters; `default_task` is that
+    of sequences without a task, None if they run without one. `head` is None for a plain encoder.
+    `similarity` is how sentence vectors are meant to be compared; `no_ranking` is why texts cannot be ranked
+    by them, None if they can. `nonlinear` names a step after pooling that is not linear; `mask_token` is the
+    id of the token for any word, `padding_token` that of padding. `pairs_take_prompt`: a pair is read with a
+    prompt, for which some chat templates have no place. `weight_bytes` is the size of the files with weights,
+    or the graph, `parameters` their number, None in a graph. `processors`: what an eight-bit graph is for.
     """
 
     family: str
     layers: int
     heads: int
+    attention_layers: tuple[int, ...]
     hidden_size: int
     max_length: int
     pooling: tuple[PoolingMode, ...]
@@ -344,7 +341,10 @@ class ModelInfo:
     similarity: Similarity = "cosine"
     no_ranking: str | None = None
     nonlinear: str | None = None
+    differentiable: bool = True
     mask_token: int | None = None
+    padding_token: int | None = None
+    pairs_take_prompt: bool = True
     weight_bytes: int = 0
     parameters: int | None = None
     processors: str | None = None

@@ -42,11 +42,11 @@ name=source, as in --model. Each setting is a flag or the environment variable i
 precedence.
 """
 _COMMANDS = """\
-`headlight check MODEL` says whether a model can be served, how, and what is made of the settings in its
-files. `headlight bench [MODEL]` measures texts per second and latencies on this machine. `headlight export
-MODEL OUT_DIR` exports a model as an ONNX graph, which is served without PyTorch. `headlight convert FOLDER
-OUT_DIR` copies a folder with pickled weights, with the same weights as safetensors. `headlight help COMMAND`
-has the options of each.
+`headlight check MODEL` says whether and how a model can be served, and how each setting in its files is used.
+`headlight bench [MODEL]` measures texts per second and latencies on this machine. `headlight export MODEL
+OUT_DIR` exports a model as an ONNX graph, which is served without PyTorch. `headlight convert FOLDER OUT_DIR`
+copies a folder and rewrites its pickled weights as safetensors. `headlight help COMMAND` lists the options of
+a command.
 """
 
 

@@ -173,7 +173,7 @@ def _full(engine: Engine, client: str, body_bytes: int, retry: Retry) -> Problem
 def _crowded(wait_s: float, retry: Retry) -> Problem:
     return Problem(
         "overloaded",
-        f"So many requests have arrived that this one would be begun in {wait_s:.2g} s: retry when "
+        f"Too many requests are waiting: this one could only be started in {wait_s:.2g} s. Retry when "
         "Retry-After says, or use fewer connections.",
         headers=retry_after(retry),
     )

@@ -63,7 +63,7 @@ class Settings(BaseSettings):
         description="a folder, a hub name, or several as name=source,name=source; the first is the default",
     )
     backend: Kind = Field(
-        "auto", description="runtime of the model; auto: onnx for an exported folder, torch for a checkpoint"
+        "auto", description="what runs the model; auto: onnx for an exported folder, torch for a checkpoint"
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto: CUDA if available")
     native: Literal["on", "off"] = Field(
@@ -74,8 +74,9 @@ class Settings(BaseSettings):
     )
     dtype: Dtype = Field(
         "auto",
-        description="matrix-product precision; auto: a graph's own; of a checkpoint bfloat16 on CUDA and on "
-        "CPUs where it is faster; int8: checkpoints on CPUs with AVX2, AVX-512 or ARM64's dot products",
+        description="precision of matrix products; auto: as exported for graphs, for checkpoints bfloat16 on "
+        "CUDA and on CPUs where it is faster, else float32; int8: checkpoints on CPUs with AVX2, AVX-512 "
+        "or ARM64's dot products",
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; auto: all")
     processes: int | None = Field(

@@ -69,11 +69,12 @@ def _take(words: Iterator[str], count: int) -> str:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two sentences and their similarity as judged by people, from 0 to 5."""
+    """Two sentences, the genre that they are of, and their similarity as judged by people, from 0 to 5."""
 
     score: float
     first: str
     second: str
+    genre: str
 
 
 def read_sts(path: Path) -> list[Pair]:
@@ -83,7 +84,7 @@ def read_sts(path: Path) -> list[Pair]:
     """
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        return [Pair(float(row[4]), row[5], row[6]) for row in rows if row]
+        return [Pair(float(row[4]), row[5], row[6], row[0]) for row in rows if row]
 
 
 def mixed_words(texts: int, seed: int = 0) -> list[int]:

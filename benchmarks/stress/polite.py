@@ -16,6 +16,7 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ _START_S, _DRAIN_S, _SETTLE_S = 180.0, 60.0, 0.3
 _MS = 1e3
 _POLITE, _RUDE = "127.0.0.2", "127.0.0.1"
 _POLITE_KEY, _RUDE_KEY = "the-key-of-the-polite-client", "the-key-of-the-rude-clients"
-_BOUND_RATIO, _BOUND_ANSWERED = 4.0, 100.0
+_BOUND_ANSWERED = 100.0
 _STATUSES_SHOWN = 4
 
 
@@ -48,6 +49,8 @@ class Seen:
     """Seconds of the requests that were answered with 200."""
     asked: int = 0
     """Requests beside the noise."""
+    unanswered: Counter[str] = field(default_factory=Counter)
+    """What they got that were not answered with 200."""
     outcomes: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     cpu_s: float = 0.0
@@ -76,7 +79,7 @@ def main() -> None:
     for by in arguments.by:
         for count in arguments.processes:
             seen = measure_all(by, count, arguments)
-            print_seen(f"{count} processes, by {by}", seen)
+            print_seen(f"{count} processes, by {by}", seen, arguments.bound)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -90,6 +93,7 @@ def parse_arguments() -> argparse.Namespace:
         "--connections", type=int, default=40, help="of the rude clients; with 1, an equal of the polite one"
     )
     parser.add_argument("--seconds", type=float, default=4.0, help="beside each kind")
+    parser.add_argument("--bound", type=float, default=4.0, help="of the ratio of the median to that alone")
     parser.add_argument("--rounds", type=int, default=2, help="of each kind, which share its seconds")
     return parser.parse_args()
 
@@ -104,7 +108,11 @@ def measure_all(by: str, count: int, arguments: argparse.Namespace) -> dict[str,
         try:
             for kind in chosen:
                 seen[kind] = bench.measure(kind, arguments)
-                print(f"{kind}: {', '.join(row_of(kind, seen[kind])[1:])}", file=sys.stderr, flush=True)
+                print(
+                    f"{kind}: {', '.join(row_of(kind, seen[kind], arguments.bound)[1:])}",
+                    file=sys.stderr,
+                    flush=True,
+                )
         finally:
             bench.end()
     return seen
@@ -145,8 +153,10 @@ class Bench:
             before = failures(server)
             self._rude.ask(f"start {json.dumps({**rude, 'port': server.port})}")
             time.sleep(_SETTLE_S)
+            polite.unanswered.clear()
             asked, beside = polite.ask_for(seconds)
             polite.close()
+            seen.unanswered += polite.unanswered
             noise = self._rude.ask("stop")
             seen.asked += asked
             seen.beside += beside
@@ -184,6 +194,8 @@ class Polite:
         head = f"POST /encode HTTP/1.1\r\nHost: localhost\r\n{key}Content-Length: {len(body)}\r\n\r\n"
         self._request = head.encode() + body
         self._connection: BlockingConnection | None = None
+        self.unanswered: Counter[str] = Counter()
+        """What requests got that were not answered with 200."""
 
     def ask_for(self, seconds: float) -> tuple[int, list[float]]:
         """Ask for some seconds: how many requests, and the seconds of those answered with 200."""
@@ -194,11 +206,14 @@ class Polite:
                 if self._connection is None:
                     self._connection = BlockingConnection(self._port, self._address)
                 head, _ = self._connection.ask(self._request)
-            except OSError:
+            except OSError as error:
+                self.unanswered[type(error).__name__] += 1
                 self.close()
                 continue
             if head.status == httpx.codes.OK:
                 taken.append(time.perf_counter() - start)
+            else:
+                self.unanswered[str(head.status)] += 1
         return asked, taken
 
     def close(self) -> None:
@@ -208,20 +223,30 @@ class Polite:
             self._connection = None
 
 
-def print_seen(title: str, seen: dict[str, Seen]) -> None:
+def print_seen(title: str, seen: dict[str, Seen], bound: float) -> None:
     """Print what the polite client saw beside each kind, and whether the bounds are held."""
-    header = ["alone ms", "p50 ms", "p99 ms", "ratio", "answered %", "noise/s", "of its time", "statuses"]
+    header = [
+        "alone ms",
+        "p50 ms",
+        "p99 ms",
+        "ratio",
+        "answered %",
+        "others",
+        "noise/s",
+        "of its time",
+        "statuses",
+    ]
     tables.print_table(
         f"A polite client beside rude ones: {title}",
         ["kind", *header, "replaced", "held"],
-        [row_of(kind, one) for kind, one in seen.items()],
+        [row_of(kind, one, bound) for kind, one in seen.items()],
     )
     tables.print_checks(
         [
             tables.Check(
                 "p50 beside / alone, of the worst kind",
                 [max(one.ratio for one in seen.values())],
-                _BOUND_RATIO,
+                bound,
                 at_most=True,
             ),
             tables.Check(
@@ -233,10 +258,10 @@ def print_seen(title: str, seen: dict[str, Seen]) -> None:
     )
 
 
-def row_of(kind: str, one: Seen) -> list[str]:
-    """Make a row of the table."""
+def row_of(kind: str, one: Seen, bound: float) -> list[str]:
+    """Make a row of the table; `bound` is that of the ratio."""
     statuses = sorted(one.outcomes.items(), key=lambda each: -each[1])[:_STATUSES_SHOWN]
-    held = one.ratio <= _BOUND_RATIO and one.answered >= _BOUND_ANSWERED
+    held = one.ratio <= bound and one.answered >= _BOUND_ANSWERED
     return [
         kind,
         f"{_MS * median(one.alone):.2f}",
@@ -244,6 +269,7 @@ def row_of(kind: str, one: Seen) -> list[str]:
         f"{_MS * float(np.percentile(one.beside or [np.nan], 99)):.2f}",
         f"{one.ratio:.2f}",
         f"{one.answered:.1f}",
+        " ".join(f"{what}:{times}" for what, times in one.unanswered.most_common(_STATUSES_SHOWN)),
         f"{sum(one.outcomes.values()) / one.seconds:.0f}",
         f"{100 * one.cpu_s / one.seconds:.0f} %",
         " ".join(f"{status}:{times}" for status, times in statuses),

@@ -42,6 +42,7 @@ def noises(key: str | None = None) -> dict[str, Noise]:
 
     return {
         **{name: Noise(request) for name, request in _accepted(post).items()},
+        **{name: Noise(request) for name, request in _explained(post).items()},
         **{name: Noise(request) for name, request in _refused(post, get).items()},
         **{name: Noise(get(f"/{name}")) for name in ("livez", "info", "metrics", "openapi.json", "docs")},
         "explorer": Noise(get("/explorer")),
@@ -96,6 +97,18 @@ def _accepted(post: Callable[..., bytes]) -> dict[str, bytes]:
     }
 
 
+def _explained(post: Callable[..., bytes]) -> dict[str, bytes]:
+    """Explanations by every method, for which up to some 80,000 tokens run."""
+    pairs = [[_LONG, _PROSE * 8]] * 4
+    bodies: dict[str, dict[str, object]] = {
+        "parts": {"inputs": pairs, "method": "parts"},
+        "occlusion": {"inputs": pairs[:1], "method": "occlusion"},
+        "heads": {"inputs": pairs[:2], "method": "heads"},
+        "faithfulness": {"inputs": pairs, "method": "parts", "faithfulness": True},
+    }
+    return {f"explain: {name}": post("/explain", body) for name, body in bodies.items()}
+
+
 def _refused(post: Callable[..., bytes], get: Callable[..., bytes]) -> dict[str, bytes]:
     """Requests that are refused, by their names with the status."""
     short = {"inputs": _SHORT}
@@ -112,6 +125,7 @@ def _refused(post: Callable[..., bytes], get: Callable[..., bytes]) -> dict[str,
         "deep JSON, 400": post("/encode", b'{"inputs": ' + b"[" * 100_000),
         "too many inputs, 413": post("/encode", {"inputs": ["a"] * 100_000}),
         "large body, 413": post("/encode", {"inputs": "a" * _TOO_LARGE}),
+        "large sweep, 413": post("/explain", {"inputs": [[_LONG, _LONG]] * 64, "method": "heads"}),
         "large answer, 413": post("/attention", {"inputs": [_LONG] * 64}),
         "media type, 415": post("/encode", short, "Content-Type: text/plain"),
         "accept, 406": post("/encode", short, "Accept: image/png"),

@@ -33,11 +33,11 @@ test("Texts with the same tokens have the same maps in shape", () => {
 });
 
 test("A difference of 0 has the colour of the page, and signs have colours of their own", () => {
-  assert.deepEqual(divergingAt(0, 1, false), [255, 255, 255]);
-  assert.deepEqual(divergingAt(0, 0, true), [24, 24, 24]);
+  assert.deepEqual(divergingAt(0, 1, false, "sqrt"), [255, 255, 255]);
+  assert.deepEqual(divergingAt(0, 0, true, "log"), [24, 24, 24]);
   // Neither map has a score where a token is not seen: there is no difference.
-  assert.deepEqual(divergingAt(Number.NaN, 1, false), [255, 255, 255]);
+  assert.deepEqual(divergingAt(Number.NaN, 1, false, "sqrt"), [255, 255, 255]);
   assert.equal(largestSize(Float32Array.of(Number.NaN, -2, Infinity)), 2);
-  const [more, less] = [divergingAt(1, 1, false), divergingAt(-1, 1, false)];
+  const [more, less] = [divergingAt(1, 1, false, "sqrt"), divergingAt(-1, 1, false, "sqrt")];
   assert.ok(more[0] > more[2] && less[2] > less[0]);
 });

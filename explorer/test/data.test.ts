@@ -15,6 +15,7 @@ const subject: requests.Subject = {
   weights: "probability",
   level: "token",
   special: "keep",
+  ablated: [],
 };
 
 test("A cache drops what was used longest ago, and never what was just set", () => {

@@ -6,6 +6,7 @@ import { mapOf } from "../src/data/maps.js";
 import { toHalf } from "../src/data/packed.js";
 import type { Subject } from "../src/data/requests.js";
 import type { Source } from "../src/data/source.js";
+import { questionKey } from "../src/data/why.js";
 
 const model = { name: "m", layers: 1, heads: 1, max_length: 512 } as Subject["model"];
 const subject: Subject = {
@@ -16,6 +17,7 @@ const subject: Subject = {
   weights: "probability",
   level: "token",
   special: "keep",
+  ablated: [],
 };
 
 /** A source whose answers are maps of one head and two tokens; `failures` come first. */
@@ -71,6 +73,27 @@ test("What is cancelled stops, and is neither ready nor failed", async () => {
   await pause();
   assert.equal(loaded.value.state, "loading");
   assert.equal(asked[0].signal?.aborted, true);
+});
+
+test("An answer that is cancelled leaves the others that are on their way", async () => {
+  const asked: AbortSignal[] = [];
+  const ask: Source["ask"] = async (_, signal) => {
+    asked.push(signal);
+    await pause();
+    return { usage: { input_tokens: 2 } };
+  };
+  const loader = new Loader({ kind: "http", ask } as unknown as Source);
+  const [gone, kept] = ["word", "token"].map((unit) => ({ path: "/explain", body: { unit } }));
+  for (const one of [gone, kept]) loader.answer(one);
+  await Promise.resolve();
+  loader.cancel(questionKey(gone));
+  assert.deepEqual(
+    asked.map(({ aborted }) => aborted),
+    [true, false],
+  );
+  await pause();
+  await pause();
+  assert.equal(loader.answer(kept).value.state, "ready");
 });
 
 test("The layers of a long text are kept in half precision, as they came", async () => {

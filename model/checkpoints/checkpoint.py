@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from model.encoder.linear import Linear, StoredParts, joined
 from model.errors import CheckpointError
 from model.families.family import Family, Part
 from model.files import present, shown
+from model.heads.dense import Dense
 from model.heads.predictor import Predictor
 from model.tokenization.tokenizer import TextTokenizer
 
@@ -35,14 +37,15 @@ Sources = Mapping[str, Sequence[tuple[Stored, Part]]]
 class Checkpoint:
     """A loaded model: float32 weights on the CPU, not yet prepacked.
 
-    `stored` are the weights of the blocks as the mapped file holds them, in its own types; `weight_bytes` is
-    the size of the files with the weights.
+    `stored` are the weights of the blocks as the mapped file holds them, in its own types, and `parts` those
+    of each parameter of the encoder, by its name; `weight_bytes` is the size of the files with the weights.
     """
 
     folder: ModelFolder
     encoder: Encoder
     predictor: Predictor | None = None
     stored: StoredParts = field(default_factory=dict)
+    parts: Mapping[str, Sequence[Tensor]] = field(default_factory=dict)
     weight_bytes: int = 0
 
     @property
@@ -61,13 +64,14 @@ def load_checkpoint(path: Path, *, strict: bool = False, deferred: bool = False)
     found = list_tensors(folder.layout.transformer)
     folder = _with_frequencies(folder, found)
     tensors = _canonical(found, folder.family, folder.layout.transformer)
+    folder = _with_projection(folder, tensors)
     predictor = read_predictor(folder, tensors)
     folder.check_head(predictor.info if predictor else None)
     if predictor is None and not present(path / "modules.json") and has_classifier(folder.family, tensors):
         folder = replace(folder, no_ranking=hidden_classifier(folder.raw.get("architectures")))
-    encoder, stored = _load_encoder(folder, found, predictor, deferred=deferred)
+    encoder, stored, parts = _load_encoder(folder, found, predictor, deferred=deferred)
     weight_bytes = sum(file.stat().st_size for file in {one.file for one in found})
-    return Checkpoint(folder, encoder, predictor, stored, weight_bytes)
+    return Checkpoint(folder, encoder, predictor, stored, parts, weight_bytes)
 
 
 def _with_frequencies(folder: ModelFolder, found: Sequence[Stored]) -> ModelFolder:
@@ -96,13 +100,39 @@ def _with_frequencies(folder: ModelFolder, found: Sequence[Stored]) -> ModelFold
     return replace(folder, config=replace(config, layers=layers))
 
 
+def _with_projection(folder: ModelFolder, tensors: Mapping[str, Stored]) -> ModelFolder:
+    """Put the projection of a folder's family, if it is stored, before what follows the pooling.
+
+    It is of every token, but a sum of tokens may as well be projected at once. Raises CheckpointError.
+    """
+    stored, path = tensors.get(folder.family.projection or ""), folder.layout.transformer
+    if stored is None:
+        return folder
+    hidden = folder.config.hidden_size
+    if len(stored.shape) != 2 or stored.shape[1] != hidden or stored.dtype not in FLOATS:
+        raise CheckpointError(
+            f"{path}: the tensor {stored.name} is {stored.dtype} {stored.shape}; it must be a matrix with "
+            f"{hidden} columns: use the files of one checkpoint."
+        )
+    pooling = folder.layout.pooling
+    if len(pooling) > 1 or "max" in pooling or folder.layout.weighted:
+        raise CheckpointError(
+            f"{path}: the tensor {stored.name} projects every token, which is supported before a pooling by "
+            f"mean, first or last token that no linear layer follows, not by {', '.join(pooling)}: use the "
+            "files of one checkpoint."
+        )
+    weight = read_tensors([stored])[stored.name].float().numpy()
+    projection = Dense(weight, np.zeros(len(weight), np.float32), "Identity")
+    return replace(folder, dense=(projection, *folder.dense), projection=projection)
+
+
 def _load_encoder(
     folder: ModelFolder, found: Sequence[Stored], predictor: Predictor | None, *, deferred: bool
-) -> tuple[Encoder, StoredParts]:
+) -> tuple[Encoder, StoredParts, Mapping[str, Sequence[Tensor]]]:
     """Load an encoder's weights from its folder; a parameter stored as one float32 tensor is not copied.
 
-    Also returns the weights of its blocks as the file holds them. The headers of the files are checked first,
-    so nothing is allocated for weights that are missing or have the wrong shape.
+    Also returns the weights of its blocks, and all of its parameters, as the file holds them. The headers of
+    the files are checked first, so nothing is allocated for weights that are missing or have the wrong shape.
     """
     with torch.device("meta"):
         encoder = Encoder(folder.config)
@@ -112,6 +142,9 @@ def _load_encoder(
     by_parts = {
         ours: tuple(_rows(tensors[one.name], part) for one, part in parts) for ours, parts in sources.items()
     }
+    if folder.family.norms_add_one:
+        norms = [ours for ours in by_parts if ours.endswith("norm.weight")]
+        by_parts |= {ours: tuple(part.float() + 1 for part in by_parts[ours]) for ours in norms}
     linears = {
         f"blocks.{name}.weight": module
         for name, module in encoder.blocks.named_modules()
@@ -122,7 +155,7 @@ def _load_encoder(
     # Not strict: blocks that share their weights are listed once, and `_match` has checked the names.
     encoder.load_state_dict(weights, assign=True, strict=False)
     stored_parts = {module: by_parts[name] for name, module in linears.items()}
-    return encoder.requires_grad_(requires_grad=False).eval(), stored_parts
+    return encoder.requires_grad_(requires_grad=False).eval(), stored_parts, by_parts
 
 
 def _rows(tensor: Tensor, part: Part) -> Tensor:
@@ -142,8 +175,8 @@ def _match(
     _check_refused(tensors, family, path)
     names = family.sources(shapes, folder.raw, tensors)
     used = {part.name for parts in names.values() for part in parts}
-    predicting = set() if predictor is None else used_names(family, predictor.info.kind, tensors)
-    unused = tensors.keys() - used - predicting
+    predicting = set() if predictor is None else used_names(folder, predictor.info.kind, tensors)
+    unused = tensors.keys() - used - predicting - {family.projection}
     heads = {n for n in unused if any(fnmatch(n, pattern) for pattern in family.heads)}
     unexpected = [n for n in unused - heads if not any(fnmatch(n, pattern) for pattern in family.dropped)]
     misshapen, unlike = _differing(tensors, names, shapes, encoder.config)
@@ -193,7 +226,8 @@ def _differing(
         rows, *columns = shapes[ours]
         by_part = [rows // len(parts)] * len(parts)
         if ".qkv." in ours and len(parts) == len(config.qkv_rows):
-            by_part = [*config.qkv_rows]
+            layer = config.layer(int(ours.split(".")[1]))
+            by_part = [*config.within(layer).qkv_rows]
         for part, number in zip(parts, by_part, strict=True):
             if part.name not in tensors:
                 continue

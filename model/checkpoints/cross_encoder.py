@@ -8,6 +8,7 @@ And whether a folder that is none says that its vectors may be compared, to rank
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,38 @@ _SEVERAL_LABELS: dict[str, ScoreFunction | None] = {
     "torch.nn.modules.linear.Identity": None,
 }
 """With several labels, Identity is what sentence-transformers writes where no function was chosen."""
+
+
+_LOGITS = "causal_logits"
+
+
+@dataclass(frozen=True, slots=True)
+class LogitScore:
+    """The tokens whose logits after the last token make a score: the first one's, less the second one's."""
+
+    file: Path
+    tokens: dict[str, int]
+    """By the fields that name them, which are one or two."""
+
+
+def read_logit_score(folder: Path) -> LogitScore:
+    """Read the module LogitScore of sentence-transformers; raises CheckpointError."""
+    file = folder / "config.json"
+    config = read_json(file)
+    given = config.get("module_input_name", _LOGITS)
+    if given != _LOGITS:
+        raise CheckpointError(
+            f"{file}: module_input_name is {shown(given)}; only {_LOGITS} is served: set it to {_LOGITS}."
+        )
+    tokens = {name: config.get(name) for name in ("true_token_id", "false_token_id")}
+    if tokens["false_token_id"] is None:
+        del tokens["false_token_id"]
+    for name, number in tokens.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise CheckpointError(
+                f"{file}: {name} is {shown(number)}; it must be the id of a token of the vocabulary."
+            )
+    return LogitScore(file, tokens)
 
 
 def is_cross_encoder(folder: Path, config: Mapping[str, Any]) -> bool:

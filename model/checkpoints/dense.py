@@ -14,7 +14,7 @@ from model.contract import FloatArray
 from model.errors import CheckpointError
 from model.fields import switch_of
 from model.files import present, read_bytes, read_json, reason, shown
-from model.heads.dense import Dense, LayerNorm, Step, UnitLength
+from model.heads.dense import Dense, LayerNorm, Step, UnitLength, WholeNumbers
 
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _MOST_FEATURES = 2**17
@@ -32,6 +32,8 @@ def read_steps(modules: Sequence[tuple[str, Path]], size: int) -> tuple[Step, ..
                 (step,) = read_dense([folder], size)
             case "LayerNorm":
                 step = _read_norm(folder, size)
+            case "FlexibleQuantizer":
+                step = WholeNumbers()
             case _:
                 step = UnitLength()
         steps.append(step)

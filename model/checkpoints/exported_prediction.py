@@ -33,6 +33,7 @@ def write_predictor(folder: Path, predictor: Predictor) -> None:
         "labels": info.labels,
         "activation": info.activation,
         "pooling": predictor.pooling,
+        "padding": predictor.padding,
         "layers": [
             {"activation": layer.activation} if isinstance(layer, Linear) else {"epsilon": layer.epsilon}
             for layer in predictor.layers
@@ -52,7 +53,8 @@ def read_exported(folder: Path) -> Predictor | None:
             described = json.loads(file.metadata()[_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         layers = tuple(_layer(i, one, tensors) for i, one in enumerate(described["layers"]))
-        return Predictor(_info(described, len(layers[-1].weight)), described["pooling"], layers)
+        info = _info(described, len(layers[-1].weight))
+        return Predictor(info, described["pooling"], layers, int(described.get("padding", -1)))
     except (SafetensorError, OSError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {reason(error)}; export the model again.") from error
 

@@ -20,10 +20,14 @@ from model.families.family import Family
 from model.families.own.headlight import HEADLIGHT
 from model.families.table import explain_unsupported, find_family
 from model.families.tokenizers import find_tokenizer_class, has_segments
+from model.fields import switch_of
 from model.files import read_json, reason, shown
 from model.heads.dense import Dense, First, Step, UnitLength
 from model.keys.files import check_keys
-from model.keys.token_roles import find_mask
+from model.keys.token_roles import find_mask, find_padding
+from model.templates.places import parse_template
+from model.templates.reading import find_template, special_tokens
+from model.templates.tokenizer import TemplateTokenizer
 from model.tokenization.building import find_tokenizer
 from model.tokenization.roles import RoleTokenizer
 from model.tokenization.tokenizer import TextTokenizer
@@ -66,11 +70,15 @@ class ModelFolder:
     """The layers from hidden states of tokens to the vectors of late interaction, if modules have them."""
     mask_token: int | None = None
     """The id of the token that stands for any word, if there is one."""
+    padding_token: int | None = None
+    """The id of the token that texts are filled up with, if there is one."""
     no_ranking: str | None = None
     """Why texts cannot be ranked by its vectors, None if they can."""
     vector_size: int | None = None
     """Components of the vector of a text, if that is all that its graph returns; `dense` are then what is
     left to do with it, and the pooling of `layout` is empty if no file names it."""
+    projection: Dense | None = None
+    """The first of `dense`, if it is stored among the weights of the encoder."""
 
     @property
     def head(self) -> HeadInfo | None:
@@ -116,6 +124,7 @@ class ModelFolder:
             family=self.model_type,
             layers=self.config.num_layers,
             heads=self.config.num_heads,
+            attention_layers=self.config.attending if exposes_attention else (),
             hidden_size=self.config.hidden_size,
             max_length=self.tokenizer.max_length,
             pooling=pooling,
@@ -137,6 +146,10 @@ class ModelFolder:
             similarity=self.layout.similarity,
             no_ranking=self.no_ranking,
             mask_token=self.mask_token,
+            padding_token=self.padding_token,
+            differentiable=not self.config.per_layer_size,
+            pairs_take_prompt=not isinstance(self.tokenizer, TemplateTokenizer)
+            or self.tokenizer.pairs_take_prompt,
             nonlinear=next((step.nonlinear for step in self.dense if step.nonlinear), None),
         )
 
@@ -165,7 +178,8 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
     if found is None:
         raise CheckpointError(no_tokenizer(layout.transformer, weights=not graph))
     source, whole = found
-    tokenizer = TextTokenizer.limited(
+    kind = TextTokenizer if layout.sentence.messages is None else TemplateTokenizer
+    tokenizer = kind.limited(
         whole,
         source,
         max_length=min(limits, default=_DEFAULT_LENGTH),
@@ -196,10 +210,34 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
                 slow=tokenizer.slow,
                 side=tokenizer.side,
             )
+    if isinstance(tokenizer, TemplateTokenizer):
+        _use_template(layout, tokenizer)
+        if layout.default_prompt_name is not None and not tokenizer.pairs_take_prompt:
+            raise CheckpointError(
+                f"{path}: default_prompt_name is {shown(layout.default_prompt_name)}, and the chat template "
+                "has no place for a prompt, which is a message of the role system: set it to null."
+            )
     _try_tokenizer(source, tokenizer, layout, config)
     no_ranking = why_not_comparable(path, raw)
     mask = find_mask(layout.transformer, whole)
-    return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout, token_dense, mask, no_ranking)
+    padding = find_padding(layout.transformer, whole)
+    return ModelFolder(
+        path, model_type, raw, config, tokenizer, dense, layout, token_dense, mask, padding, no_ranking
+    )
+
+
+def _use_template(layout: Layout, tokenizer: TemplateTokenizer) -> None:
+    """Read the chat template that a tokenizer's pairs stand in; raises CheckpointError."""
+    sentence = layout.sentence
+    file, source = find_template(layout.transformer, sentence.tokenizer_settings)
+    variables = {**special_tokens(sentence.tokenizer_settings), **sentence.template}
+    suffixed = switch_of(file, variables, "restore_suffix", default=True)
+    variables.pop("restore_suffix", None)
+    try:
+        template = parse_template(source, variables, structured=sentence.messages == "structured")
+        tokenizer.use(replace(template, suffixed=suffixed))
+    except CheckpointError as error:
+        raise CheckpointError(f"{file}: the chat template {error}.") from error
 
 
 def _account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:

@@ -20,12 +20,13 @@ log = logging.getLogger(__name__)
 _SMALL = (
     *("config.json", "modules.json", "config_sentence_transformers.json", *SENTENCE_FILES),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    "chat_template.jinja",
     *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"),
     *(ADAPTERS, "model.safetensors.index.json", "manifest.json", "artifact.metadata"),
 )
 """What a folder is read by, beside its weights; the others say which weights there are."""
-_EXPORTED = ("model.onnx", "model.onnx.data", "prediction.safetensors")
-"""The graph of an exported folder, and what it predicts with, which are beside its tokenizer."""
+_EXPORTED = ("model.onnx", "model.onnx.data", "interventions.onnx", "prediction.safetensors")
+"""The graphs of an exported folder, and what it predicts with, which are beside its tokenizer."""
 _REPORT_S = 10.0
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from model.checkpoints.cross_encoder import LogitScore, read_logit_score
 from model.checkpoints.late_interaction import read_pylate_roles, read_stanford_roles
 from model.checkpoints.sentence_config import SentenceConfig, read_sentence_config
 from model.checkpoints.splade import read_splade
@@ -19,6 +20,7 @@ from model.errors import CheckpointError
 from model.fields import switch_of
 from model.files import present, read_json, reason, shown
 from model.heads.sparse import Splade
+from model.keys.files import find_sentence_file
 from model.tokenization.roles import RoleRules
 
 # sentence-transformers concatenates them in this order.
@@ -43,9 +45,17 @@ _MODULES = 64
 _MOST_PROMPTS = 1000
 _LONGEST_PROMPT = 10_000
 """Characters of a prompt, which is tokenized with every text that it is put before."""
-_AFTER = ("Dense", "LayerNorm", "Normalize", "Dropout")
-"""What may follow the pooling, in any order; Dropout does nothing outside of training."""
+_AFTER = ("Dense", "LayerNorm", "Normalize", "Dropout", "FlexibleQuantizer")
+"""What may follow the pooling, in any order; Dropout does nothing outside of training.
+
+The last one is perplexity's own, of which its models have the code; it rounds vectors to whole numbers.
+"""
+_BARE = ("Normalize", "FlexibleQuantizer")
+"""Those of the steps that have no weights."""
+_PREDICTING = (["Transformer", "SpladePooling"], ["Transformer", "LogitScore"])
+"""Modules of which the last reads what words the transformer predicts."""
 _MODELS = ("SentenceTransformer", "SparseEncoder", "CrossEncoder", "ColBERT")
+_NEXT_WORD = "text-generation"
 _TRANSFORMERS = {"MLMTransformer": "Transformer"}
 """Kinds of modules that hold a transformer under another name."""
 
@@ -58,6 +68,7 @@ class Layout:
     `steps` are the kinds and folders of modules after the pooling, apart from a last Normalize, for which
     `normalize` is set; `truncate_dim` components of the result are kept. `similarity` is the function that
     compares sentence vectors. `splade` says how predicted words are pooled, None if the folder does not.
+    `logit_score` says which tokens' logits are the score of a pair, None if it is no such model.
     `roles` are those of late interaction, and `token_dense` the folders of the linear layers that make its
     vectors of tokens. `modules` are the kinds and folders of all modules.
     """
@@ -73,6 +84,7 @@ class Layout:
     default_prompt_name: str | None = None
     similarity: Similarity = "cosine"
     splade: Splade | None = None
+    logit_score: LogitScore | None = None
     roles: Mapping[Role, RoleRules] = field(default_factory=dict)
     token_dense: tuple[Path, ...] = ()
     modules: tuple[tuple[str, Path], ...] = ()
@@ -80,14 +92,19 @@ class Layout:
     @property
     def weighted(self) -> tuple[Path, ...]:
         """The folders of modules after the transformer that have weights."""
-        return (*(subfolder for kind, subfolder in self.steps if kind != "Normalize"), *self.token_dense)
+        return (*(subfolder for kind, subfolder in self.steps if kind not in _BARE), *self.token_dense)
 
 
 def read_layout(folder: Path) -> Layout:
     """Read the layout of a checkpoint folder; raises CheckpointError if it is not one."""
     modules_file = folder / "modules.json"
     if not present(modules_file):
-        return Layout(folder, read_sentence_config(folder, plain=True), roles=read_stanford_roles(folder))
+        return Layout(
+            folder,
+            read_sentence_config(folder, plain=True),
+            pooling=_plain_pooling(folder),
+            roles=read_stanford_roles(folder),
+        )
     modules = _modules(folder, modules_file)
     paths = dict(modules)
     transformer = paths["Transformer"]
@@ -96,6 +113,7 @@ def read_layout(folder: Path) -> Layout:
     general_file = folder / "config_sentence_transformers.json"
     general = read_json(general_file, optional=True)
     _check_kind(general_file, general, sentence.task, sparse="SpladePooling" in paths)
+    logit_score = _logit_score(transformer, general, sentence.task, paths.get("LogitScore"))
     prompts, default_prompt_name = _prompts(general_file, general)
     roles = read_pylate_roles(folder, transformer)
     steps, normalize = _after(modules_file, modules, tokens=bool(roles))
@@ -111,6 +129,7 @@ def read_layout(folder: Path) -> Layout:
         default_prompt_name=default_prompt_name,
         similarity="cosine" if roles else _similarity(general_file, general),  # PyLate says MaxSim
         splade=_splade(general_file, general, paths.get("SpladePooling")),
+        logit_score=logit_score,
         roles=roles,
         token_dense=tuple(path for _, path in steps) if roles else (),
         modules=tuple(modules),
@@ -132,12 +151,12 @@ def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
     # Before the pooling there is no vector that a Normalize or a Dropout could change.
     first = all(kind in ("Normalize", "Dropout") for kind in kinds[1:pooled])
     served = kinds[:1] == ["Transformer"] and first and all(kind in _AFTER for kind in kinds[pooled + 1 :])
-    if not (served or kinds == ["Transformer", "SpladePooling"]) or len(kinds) > _MODULES:
+    if not (served or kinds in _PREDICTING) or len(kinds) > _MODULES:
         raise CheckpointError(
             f"{file} lists {_listed(last)}: headlight serves one Transformer, then at most one Pooling, then "
             f"any of {', '.join(_AFTER)}, up to {_MODULES} modules in all; or one Transformer and one "
-            "SpladePooling. A model with others is served as an ONNX graph that returns sentence_embedding, "
-            "in a folder without modules.json."
+            "SpladePooling or LogitScore. A model with others is served as an ONNX graph that returns "
+            "sentence_embedding, in a folder without modules.json."
         )
     subfolders = [_inside(folder, path, file) for _, path in named]
     return list(zip(kinds, subfolders, strict=True))
@@ -153,6 +172,21 @@ def _check_kind(file: Path, general: Mapping[str, Any], task: str, *, sparse: bo
             f"{file} and its transformer say that the model predicts words (model_type {shown(kind)}, "
             f"transformer_task {task}), and modules.json has no SpladePooling: use the files of one model."
         )
+
+
+def _logit_score(
+    transformer: Path, general: Mapping[str, Any], task: str, folder: Path | None
+) -> LogitScore | None:
+    """Read the module that makes a score of logits, None without one; raises CheckpointError."""
+    kind = general.get("model_type")
+    if (folder is not None) != (task == _NEXT_WORD) or (folder is not None and kind != "CrossEncoder"):
+        raise CheckpointError(
+            f"{find_sentence_file(transformer)}: transformer_task is {task} and model_type {shown(kind)}, "
+            f"{'without' if folder is None else 'with'} the module LogitScore; a CrossEncoder with "
+            f"{_NEXT_WORD} and LogitScore is served, none of them without the others: use the files of one "
+            "model."
+        )
+    return None if folder is None else read_logit_score(folder)
 
 
 def _after(
@@ -177,11 +211,9 @@ def _after(
                 )
             if not tokens and number > pooled and level == "sentence_embedding":
                 steps.append((kind, subfolder))
-        elif kind == "LayerNorm" and tokens:
-            raise CheckpointError(
-                f"{file} lists a LayerNorm, which late interaction does not have: remove it."
-            )
-        elif kind in ("Dense", "LayerNorm"):
+        elif kind in ("LayerNorm", "FlexibleQuantizer") and tokens:
+            raise CheckpointError(f"{file} lists a {kind}, which late interaction does not have: remove it.")
+        elif kind in ("Dense", "LayerNorm", "FlexibleQuantizer"):
             steps.append((kind, subfolder))
     normalize = bool(steps) and steps[-1][0] == "Normalize"
     return steps[:-1] if normalize else steps, normalize
@@ -238,6 +270,17 @@ def _pooling(folder: Path | None) -> tuple[tuple[PoolingMode, ...], bool]:
             f"{file}: pooling_mode is {shown(named)}; it must be made of {list(MODES)}, each at most once."
         )
     return tuple(MODES[name] for name in names), include_prompt
+
+
+def _plain_pooling(folder: Path) -> tuple[PoolingMode, ...]:
+    """Return the pooling of a folder without modules, as sentence-transformers 6 chooses it.
+
+    In the order of a decoder that continues texts, the last token alone attends to all.
+    """
+    config = read_json(folder / "config.json", optional=True)
+    listed = config.get("architectures")
+    continues = isinstance(listed, list) and bool(listed) and str(listed[0]).endswith("ForCausalLM")
+    return ("last",) if continues and config.get("is_causal", True) else ("mean",)
 
 
 def _prompts(file: Path, general: Mapping[str, Any]) -> tuple[dict[str, str], str | None]:

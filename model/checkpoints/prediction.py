@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from model.checkpoints.cross_encoder import is_cross_encoder, read_activation
+from model.checkpoints.cross_encoder import LogitScore, is_cross_encoder, read_activation
 from model.checkpoints.exported_prediction import LONGEST_LABEL
 from model.checkpoints.folder import ModelFolder
 from model.checkpoints.late_interaction import STANFORD
-from model.checkpoints.weights import FLOATS, Stored, read_tensors
+from model.checkpoints.weights import FLOATS, Stored, read_rows, read_tensors
 from model.contract import FloatArray, HeadInfo, HeadKind, ScoreFunction
 from model.errors import CheckpointError
 from model.families.family import Family
-from model.families.predictors import LATE_INTERACTION, LinearNames, NormNames, PredictorTable
+from model.families.predictors import LATE_INTERACTION, NEXT_WORD, LinearNames, NormNames, PredictorTable
 from model.files import shown
 from model.heads.predictor import LayerNorm, Linear, Predictor
 
@@ -42,13 +42,15 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
     architecture without them. Raises CheckpointError, also for a cross-encoder of other modules: as an
     encoder of sentences, it would rank by vectors that mean nothing.
     """
+    if folder.layout.logit_score is not None:
+        return _read_logit_score(folder, folder.layout.logit_score, stored)
     kind = find_kind(folder.raw)
     table = None if kind is None else find_table(folder.family, kind)
     if (kind != "classification" or table is None) and is_cross_encoder(folder.path, folder.raw):
         raise CheckpointError(
             f"{folder.path} says that it is a CrossEncoder of sentence-transformers, and headlight runs "
-            "those whose architecture in config.json ends in ForSequenceClassification, of most families: "
-            "use the files as CrossEncoder saved them."
+            "those whose architecture in config.json ends in ForSequenceClassification, of most families, "
+            "and those with the module LogitScore: use the files as CrossEncoder saved them."
         )
     if kind is None or table is None or folder.layout.token_dense:
         return None
@@ -64,11 +66,50 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
         outputs = len(layers[-1].weight)
         chosen = read_activation(folder.path, folder.raw, outputs) if kind == "classification" else None
         info = _describe(kind, folder.raw, outputs, chosen)
-        pooling = table.pooling(folder.raw)
+        pooling, padding = table.pooling(folder.raw), table.padding(folder.raw)
     except CheckpointError as error:
         raise CheckpointError(f"{folder.layout.transformer}: {error}") from error
     _check_shapes(folder, layers)
-    return Predictor(info, pooling, layers)
+    return Predictor(info, pooling, layers, padding)
+
+
+def _read_logit_score(folder: ModelFolder, score: LogitScore, stored: Mapping[str, Stored]) -> Predictor:
+    """Load the rows of the vocabulary's matrix that a score is made of, as one layer; raises CheckpointError.
+
+    The score is a difference of two products with one vector: the product with the rows' difference.
+    """
+    file, config = folder.layout.transformer / "config.json", folder.raw
+    listed = config.get("architectures")
+    if not (isinstance(listed, list) and listed and str(listed[0]).endswith("ForCausalLM")):
+        raise CheckpointError(
+            f"{file}: architectures is {shown(listed)}; LogitScore reads what the next word is, of models "
+            "whose architecture ends in ForCausalLM: use the files as CrossEncoder saved them."
+        )
+    if (cap := config.get("final_logit_softcapping")) is not None:
+        raise CheckpointError(
+            f"{file}: final_logit_softcapping is {shown(cap)}; LogitScore is served of logits as they are: "
+            "use a model without it."
+        )
+    names = NEXT_WORD.layers[0].weight
+    matrix = _stored(names, stored)
+    if matrix is None or (matrix.name.endswith(names[1]) and config.get("tie_word_embeddings") is False):
+        raise CheckpointError(
+            f"{folder.layout.transformer}: config.json says {listed[0]}, but the weights lack {names[0]}: "
+            "use the files of one checkpoint."
+        )
+    for name, number in score.tokens.items():
+        if number >= matrix.shape[0]:
+            raise CheckpointError(
+                f"{score.file}: {name} is {number}, but the model has only {matrix.shape[0]} tokens: use the "
+                "files of one model."
+            )
+    weight = read_rows(matrix, list(score.tokens.values()))
+    if len(weight) > 1:
+        weight = weight[:1] - weight[1:]
+    layers = (Linear(weight, None),)
+    _check_shapes(folder, layers)
+    chosen = read_activation(folder.path, config, 1) or "sigmoid"
+    return Predictor(HeadInfo("classification", ("LABEL_0",), chosen), "last", layers)
 
 
 def find_table(family: Family, kind: HeadKind) -> PredictorTable | None:
@@ -82,9 +123,9 @@ def has_classifier(family: Family, stored: Mapping[str, Stored]) -> bool:
     return table is not None and all(_stored(layer.weight, stored) for layer in table.layers)
 
 
-def used_names(family: Family, kind: HeadKind, stored: Mapping[str, Stored]) -> set[str]:
+def used_names(folder: ModelFolder, kind: HeadKind, stored: Mapping[str, Stored]) -> set[str]:
     """Return the keys of `stored` that the layers which predict something are read from."""
-    table = find_table(family, kind)
+    table = NEXT_WORD if folder.layout.logit_score else find_table(folder.family, kind)
     if table is None:
         return set()
     found = (_find(names, stored) for layer in table.layers for names in (layer.weight, layer.bias))

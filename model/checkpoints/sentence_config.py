@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from model.errors import CheckpointError
 from model.fields import switch_of
@@ -20,6 +20,7 @@ _OUTPUTS = {
     "feature-extraction": ("last_hidden_state", "token_embeddings"),
     "fill-mask": ("logits", "token_embeddings"),
     "sequence-classification": ("logits", "scores"),
+    "text-generation": ("logits", "causal_logits"),
 }
 """What the transformer of each task returns, and under which name, in the only way that is served."""
 _LAST = (["last_hidden_state"], ["hidden_states", -1])
@@ -33,7 +34,8 @@ class SentenceConfig:
     """The longest text in tokens (None: no limit), lower-casing, and the tokenizer's settings.
 
     Longer texts are truncated at `truncation_side`, None: that of the tokenizer's file. `task` is what the
-    transformer was saved for.
+    transformer was saved for. Where inputs are `messages` of a chat template, this is the form of their
+    content, and `template` what the template is rendered with.
     """
 
     max_length: int | None
@@ -41,6 +43,8 @@ class SentenceConfig:
     tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)
     truncation_side: Side | None = None
     task: str = "feature-extraction"
+    messages: Literal["flat", "structured"] | None = None
+    template: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_sentence_config(transformer: Path, *, plain: bool = False) -> SentenceConfig:
@@ -53,7 +57,7 @@ def read_sentence_config(transformer: Path, *, plain: bool = False) -> SentenceC
     file = find_sentence_file(transformer)
     config = {} if plain else read_json(file, optional=True)
     given = _arguments(file, config, "processor_kwargs", "tokenizer_args")
-    _check_output(file, config)
+    messages = _check_output(file, config)
     _check_loading(file, transformer, config)
     limits = [
         (file, "processing_kwargs.text.max_length", _calling(file, config).get("max_length")),
@@ -75,6 +79,8 @@ def read_sentence_config(transformer: Path, *, plain: bool = False) -> SentenceC
         merged,
         side,
         config.get("transformer_task", "feature-extraction"),
+        messages,
+        _rendering(file, config),
     )
 
 
@@ -98,8 +104,11 @@ def _arguments(file: Path, config: Mapping[str, Any], *names: str) -> dict[str, 
     return found
 
 
-def _check_output(file: Path, config: Mapping[str, Any]) -> None:
-    """Raise CheckpointError unless the transformer returns what its task does for texts."""
+def _check_output(file: Path, config: Mapping[str, Any]) -> Literal["flat", "structured"] | None:
+    """Return the form of messages, None for plain texts.
+
+    Raises CheckpointError unless the transformer returns what its task does for texts.
+    """
     task = config.get("transformer_task", "feature-extraction")
     if not isinstance(task, str) or task not in _OUTPUTS:
         raise CheckpointError(
@@ -108,12 +117,20 @@ def _check_output(file: Path, config: Mapping[str, Any]) -> None:
     output, name = _OUTPUTS[task]
     modalities = config.get("modality_config")
     if modalities is None:
-        return
+        return None
     text = modalities.get("text") if isinstance(modalities, dict) else None
     read = text.get("method_output_name") if isinstance(text, dict) else None
     path = read if isinstance(read, list) else [read]
     right = path in _LAST if output == "last_hidden_state" else path == [output]
-    if not isinstance(text, dict) or "message" in modalities or text.get("method") != "forward" or not right:
+    messages = modalities.get("message") if isinstance(modalities, dict) else None
+    form = messages.get("format") if isinstance(messages, dict) else None
+    pairs = form in ("flat", "structured") and task == "text-generation"
+    if (
+        not isinstance(text, dict)
+        or ("message" in modalities and not pairs)
+        or text.get("method") != "forward"
+        or not right
+    ):
         raise CheckpointError(
             f"{file}: modality_config is {shown(modalities)}; only texts with the method forward and the "
             f"output {output} are served: export the model as an ONNX graph that ends there, or train it "
@@ -122,8 +139,21 @@ def _check_output(file: Path, config: Mapping[str, Any]) -> None:
     if (given := config.get("module_output_name")) != name:
         raise CheckpointError(
             f"{file}: module_output_name is {shown(given)}; for {task} only {name} is served: set it to "
-            f"{name}, with a Pooling module after it."
+            f"{name}, with the module after it that reads this."
         )
+    return form if pairs else None
+
+
+def _rendering(file: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what a chat template is rendered with; raises CheckpointError for settings of the tokenizer."""
+    given = _arguments(file, _arguments(file, config, "processing_kwargs"), "chat_template")
+    for name in ("padding", "truncation", "max_length", "return_tensors"):
+        if name in given:
+            raise CheckpointError(
+                f"{file}: processing_kwargs.chat_template has {name} {shown(given[name])}; the tokenizer's "
+                "settings are served below text: move it there."
+            )
+    return given
 
 
 def _check_loading(file: Path, transformer: Path, config: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from model.checkpoints.conversion import no_weights
+from model.contract import FloatArray
 from model.errors import CheckpointError
 from model.files import JSON_BYTES, open_regular, present, read_json, reason, shown
 from model.memory import release_file_pages
@@ -120,6 +121,30 @@ def read_tensors(wanted: Sequence[Stored]) -> dict[str, Tensor]:
         except (SafetensorError, OSError, RuntimeError) as error:
             raise CheckpointError(f"{path} cannot be read: {reason(error)}; fetch it again.") from error
     return tensors
+
+
+def read_rows(stored: Stored, numbers: Sequence[int]) -> FloatArray:
+    """Read rows of a matrix as float32 (rows, columns), and no others.
+
+    Raises CheckpointError for another shape or dtype, and for a NaN or an infinity.
+    """
+    if len(stored.shape) != 2 or stored.dtype not in FLOATS:
+        raise CheckpointError(
+            f"{stored.file}: the tensor {stored.name} is {stored.dtype} {stored.shape}; it must be a matrix "
+            f"of one of {', '.join(FLOATS)}: use the files of one checkpoint."
+        )
+    try:
+        with safe_open(stored.file, framework="pt") as file:
+            matrix = file.get_slice(stored.name)
+            rows: FloatArray = np.concatenate([matrix[n : n + 1].float().numpy() for n in numbers])
+    except (SafetensorError, OSError, RuntimeError) as error:
+        raise CheckpointError(f"{stored.file} cannot be read: {reason(error)}; fetch it again.") from error
+    if not np.isfinite(rows).all():
+        raise CheckpointError(
+            f"{stored.file}: the tensor {stored.name} has a NaN or an infinity: fetch the file again, or "
+            "train from a sound checkpoint."
+        )
+    return rows
 
 
 def _check_finite(path: Path, file: Any, listed: Sequence[Stored]) -> None:

@@ -5,12 +5,14 @@ s·(x Aᵀ) Bᵀ on top of x Wᵀ, so sequences of several tasks share a batch a
 """
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from model.encoder.packing import Packing
 from model.encoder.parts import Adapters
 
 
@@ -19,6 +21,17 @@ class TaskRows(NamedTuple):
 
     task: int
     rows: slice
+
+
+def task_rows(tasks: Sequence[int | None], packing: Packing) -> list[TaskRows]:
+    """Return the rows of each task, whose sequences lie together; none for sequences without a task."""
+    rows, first = [], 0
+    for task, members in groupby(tasks):
+        last = first + len(list(members))
+        if task is not None:
+            rows.append(TaskRows(task, slice(packing.starts[first], packing.starts[last])))
+        first = last
+    return rows
 
 
 class LinearAdapters(nn.Module):

@@ -162,6 +162,8 @@ class SelfAttention(nn.Module):
         """
         q, k, v = self.split(self.qkv(x, tasks))
         q, k = self.query_norm(q), self.key_norm(k)
+        if self.config.value_norm:
+            v = F.rms_norm(v, v.shape[-1:], eps=self.config.norm_eps)
         if rotary is not None:
             q, k = self.rotate(q, rotary), self.rotate(k, rotary)
         return q, self.repeat(k), self.repeat(v)

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from model.encoder.adapters import TaskRows
 from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
-from model.encoder.convolution import TokenConvolution
-from model.encoder.feed_forward import Experts, FeedForward
+from model.encoder.convolution import GatedConvolution, TokenConvolution
+from model.encoder.feed_forward import Experts, FeedForward, PerLayerGate
 from model.encoder.norms import make_norm
 
 Attend = Callable[[Tensor], Tensor]
-"""Computes the attention output (…, C) from `Block.attention_input`."""
+"""Computes the output (…, C) of attention, or of what is in its place, from `Block.attention_input`."""
 
 Convolve = Callable[[TokenConvolution, Tensor], Tensor]
 """Runs a convolution over the tokens of each sequence in (…, C)."""
@@ -27,14 +27,16 @@ def _select_all(x: Tensor) -> Tensor:
 class Block(nn.Module):
     """Attention and feed-forward, each with a residual around it and norms as the config says.
 
-    `number` is that of the layer, from 0.
+    `number` is that of the layer, from 0. A layer with a `short_convolution` has no `attention`.
     """
 
     def __init__(self, config: EncoderConfig, number: int = 0) -> None:
         super().__init__()
         layer = config.layer(number)
         self.norms_input = config.norm != "post"
-        self.attention = SelfAttention(config, layer)
+        short = layer.short_convolution
+        self.attention = None if short else SelfAttention(config.within(layer), layer)
+        self.short_convolution = GatedConvolution(config, short) if short else None
         self.attention_norm = make_norm(config) if layer.attention_norm else nn.Identity()
         self.feed_forward = Experts(config, layer.mixture) if layer.mixture else FeedForward(config)
         self.feed_forward_norm = make_norm(config)
@@ -45,6 +47,7 @@ class Block(nn.Module):
         convolution = layer.convolution
         self.convolution = TokenConvolution(config, convolution) if convolution else None
         self.convolution_norm = make_norm(config) if convolution else nn.Identity()
+        self.per_layer = PerLayerGate(config) if config.per_layer_size else None
 
     def attention_input(self, x: Tensor) -> Tensor:
         """Return the input of attention for hidden states x (…, C), normalised unless norms follow it."""

@@ -1,7 +1,7 @@
 """One frozen config of an encoder: derived fields are computed once, impossible configs raise an error."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -24,6 +24,7 @@ _LEAST = {
     "head_dim": 0,
     "num_kv_heads": 0,
     "longest": 0,
+    "per_layer_size": 0,
 }
 
 
@@ -43,11 +44,12 @@ class EncoderConfig:
     of attention is added to its output, and both are normalised, before the residual is added. `gated`: the
     feed-forward's first product is split into a gate and a value (Shazeer 2020, GLU variants). `shared`
     names, for each layer, the first one with the same weights; without it all have their own. `adapters`
-    update the weights for sequences of a task.
+    update the weights for sequences of a task. `per_layer_size` P (0: none): from hidden state 0 each layer
+    gets P more numbers for each token, by which it gates its output, and which a learned number scales.
 
     Attention: D is `head_dim` (0: C / H); `num_kv_heads` (0: H) keys and values are shared by groups of
     queries; scores are multiplied by `scale` (None: 1/√D); `qk_norm` normalises each query and key of a head,
-    or those of all heads together by one layer norm ("joint").
+    or those of all heads together by one layer norm ("joint"); `value_norm`: RMS divides each value.
     `relative_bias`, `alibi` (Press et al. 2022, symmetric) or the scores of `disentangled` attention, times
     `scale`, are added to the scores. `layers` has one entry for each layer, or one for all. `longest` is the
     length, in tokens, that the model was made for (0: not known, or that of the table of positions).
@@ -83,6 +85,7 @@ class EncoderConfig:
     num_kv_heads: int = 0
     scale: float | None = None
     qk_norm: Literal["layer", "rms", "joint"] | None = None
+    value_norm: bool = False
     similarity: AttentionSimilarity = "dot_product"
     causal: bool = False
     relative_bias: RelativeBias | None = None
@@ -92,6 +95,7 @@ class EncoderConfig:
     shared: tuple[int, ...] = ()
     adapters: Adapters | None = None
     longest: int = 0
+    per_layer_size: int = 0
 
     def __post_init__(self) -> None:
         """Check the fields; raises CheckpointError for an encoder that cannot be built."""
@@ -113,7 +117,8 @@ class EncoderConfig:
             raise CheckpointError(
                 "relative_bias and alibi are two biases of the scores; only one can be added."
             )
-        others = any(one.mixture or one.convolution for one in self.layers)
+        others = any(one.mixture or one.convolution or one.short_convolution for one in self.layers)
+        others = others or self.per_layer_size > 0
         if self.adapters is not None and (self.embedding_size or self.disentangled or others):
             raise CheckpointError(
                 "adapters update linear layers and tables of embeddings; a projection of the embeddings, "
@@ -153,15 +158,22 @@ class EncoderConfig:
         if len(self.layers) not in (1, self.num_layers):
             raise CheckpointError(f"layers has {len(self.layers)} entries; num_layers is {self.num_layers}.")
         for layer in self.layers:
-            if layer.rotary is not None and layer.rotary.size > self.head_size:
+            size = layer.head_dim or self.head_size
+            if layer.rotary is not None and layer.rotary.size > size:
                 raise CheckpointError(
-                    f"rotary positions turn {layer.rotary.size} components, and a head has {self.head_size}."
+                    f"rotary positions turn {layer.rotary.size} components, and a head has {size}."
+                )
+            if self.num_heads % (layer.num_kv_heads or 1):
+                raise CheckpointError(
+                    f"num_heads {self.num_heads} is not a multiple of num_kv_heads {layer.num_kv_heads}."
                 )
             if layer.convolution is not None and self.hidden_size % layer.convolution.groups:
                 raise CheckpointError(
                     f"a convolution has {layer.convolution.groups} groups, of which hidden_size "
                     f"{self.hidden_size} is not a multiple."
                 )
+        if not self.attending:
+            raise CheckpointError("every layer has a short convolution; at least one layer must attend.")
         owned = all(
             0 <= first <= layer and self.shared[first] == first for layer, first in enumerate(self.shared)
         )
@@ -171,6 +183,11 @@ class EncoderConfig:
             )
         if any(self.layer(layer) != self.layer(first) for layer, first in enumerate(self.shared)):
             raise CheckpointError("layers that share their weights must be the same in layers, too.")
+
+    @cached_property
+    def attending(self) -> tuple[int, ...]:
+        """The layers that attend, from 0: those without a short convolution."""
+        return tuple(i for i in range(self.num_layers) if self.layer(i).short_convolution is None)
 
     @cached_property
     def head_size(self) -> int:
@@ -217,6 +234,19 @@ class EncoderConfig:
     def is_plain(self, layer: LayerConfig) -> bool:
         """Whether in this layer every token attends to every other by the dot product alone."""
         return self.plain_scores and self.disentangled is None and not self.causal and not layer.window
+
+    @cached_property
+    def has_own_parts(self) -> bool:
+        """Whether there is anything that PyTorch's modules alone run, besides short convolutions."""
+        own_heads = any(one.head_dim or one.num_kv_heads for one in self.layers)
+        return own_heads or self.value_norm or self.per_layer_size > 0
+
+    def within(self, layer: LayerConfig) -> "EncoderConfig":
+        """Return the config with the sizes of the heads of a layer."""
+        if not (layer.head_dim or layer.num_kv_heads):
+            return self
+        size, keys = layer.head_dim or self.head_dim, layer.num_kv_heads or self.num_kv_heads
+        return replace(self, head_dim=size, num_kv_heads=keys, layers=(layer,))
 
     def layer(self, number: int) -> LayerConfig:
         """Return what is particular to a layer, from 0."""

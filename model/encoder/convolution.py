@@ -1,13 +1,13 @@
-"""A convolution over the tokens of each sequence."""
+"""Convolutions over the tokens of each sequence: beside attention, and in its place."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.encoder.config import EncoderConfig
-from model.encoder.linear import activate
+from model.encoder.linear import Linear, activate
 from model.encoder.packing import Packing
-from model.encoder.parts import Convolution
+from model.encoder.parts import Convolution, ShortConvolution
 
 
 class TokenConvolution(nn.Module):
@@ -42,3 +42,35 @@ def convolve_packed(convolution: TokenConvolution, x: Tensor, packing: Packing) 
         rows, shape = slice(run.start, run.stop), (run.count, run.length, x.shape[1])
         output[rows] = convolution(x[rows].view(shape)).flatten(0, 1)
     return output
+
+
+class GatedConvolution(nn.Module):
+    """W_O (c ⊙ ((b ⊙ x) ∗ K)) for packed tokens, with b, c and x = three products of the input with W.
+
+    K of shape (C, 1, kernel_size) convolves every channel by itself; beyond the ends of a sequence there are
+    zeros (Liquid AI 2025, LFM2).
+    """
+
+    def __init__(self, config: EncoderConfig, convolution: ShortConvolution) -> None:
+        super().__init__()
+        size, bias = config.hidden_size, convolution.bias
+        self.convolution = convolution
+        self.inner = Linear(size, 3 * size, bias=bias)
+        self.weight = nn.Parameter(torch.empty(size, 1, convolution.kernel_size), requires_grad=False)
+        self.bias = nn.Parameter(torch.empty(size), requires_grad=False) if bias else None
+        self.outer = Linear(size, size, bias=bias)
+
+    def forward(self, x: Tensor, packing: Packing) -> Tensor:
+        """Map (T, C) to (T, C), each sequence by itself."""
+        before, after, gated = self.inner(x).chunk(3, dim=-1)  # (T, C) each
+        return self.outer(after * self._convolve(before * gated, packing))
+
+    def _convolve(self, x: Tensor, packing: Packing) -> Tensor:
+        """Add up the tokens around each, (T, C), weighted by channel."""
+        earlier, later = packing.neighbours(x.device, len(x) - packing.tokens)  # (T,) each
+        output = torch.zeros_like(x) if self.bias is None else self.bias.expand_as(x)
+        for step, weight in zip(self.convolution.steps, self.weight[:, 0].T, strict=True):
+            missing = earlier < -step if step < 0 else later < step
+            # Filled, not multiplied by 0: infinities of another text would be NaN.
+            output = output + x.roll(-step, 0).masked_fill(missing[:, None], 0) * weight
+        return output

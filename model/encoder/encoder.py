@@ -18,10 +18,10 @@ from model.encoder.adapters import TableAdapters, TaskRows
 from model.encoder.attending.disentangled import DistanceEmbeddings, PositionVectors, distance_rows
 from model.encoder.attending.edits import Edits
 from model.encoder.attention import Angles, Bias, SelfAttention
-from model.encoder.block import Block
+from model.encoder.block import Attend, Block
 from model.encoder.config import EncoderConfig
-from model.encoder.convolution import convolve_packed
-from model.encoder.feed_forward import Experts, FeedForward
+from model.encoder.convolution import GatedConvolution, convolve_packed
+from model.encoder.feed_forward import Experts, FeedForward, PerLayerGate, PerLayerInputs
 from model.encoder.linear import Linear
 from model.encoder.norms import make_norm
 from model.encoder.packing import Packing
@@ -154,6 +154,7 @@ class Encoder(nn.Module):
         self.relative_bias = _table(relative.rows if relative else 0, config.num_heads, shared)
         disentangled = config.disentangled
         self.distances = DistanceEmbeddings(config, disentangled) if disentangled else None
+        self.per_layer_inputs = PerLayerInputs(config) if config.per_layer_size else None
         self.executor: Executor | None = None
         """Runs the blocks instead of the modules; None runs the modules one by one."""
         self.embedder: Callable[[Tensor, Tensor, Packing], Tensor] | None = None
@@ -173,8 +174,8 @@ class Encoder(nn.Module):
         for name, parameter in encoder.named_parameters():
             if "norm" in name:
                 parameter.data.fill_(1.0 if name.endswith("weight") else 0.0)
-            elif name.endswith("bias") and parameter.dim() == 1:
-                parameter.data.zero_()
+            elif parameter.dim() == 1:
+                parameter.data.fill_(0.0 if name.endswith("bias") else 1.0)
             elif name.startswith("embeddings."):
                 parameter.data.normal_(0.0, embedding_deviation, generator=generator)
             else:
@@ -188,13 +189,15 @@ class Encoder(nn.Module):
         `within` is the part to convert, by default all.
         """
         for module in (within or self).modules():
-            if isinstance(module, SelfAttention | FeedForward | Experts):
+            if isinstance(module, SelfAttention | GatedConvolution | FeedForward | Experts):
                 module.to(dtype)
 
     def prepack(self) -> bool:
         """Prepack every matrix for oneDNN on this CPU; returns whether all of them could be prepacked."""
         for block in self.blocks:
-            cast(Block, block).attention.factor_outputs()
+            attention = cast(Block, block).attention
+            if attention is not None:
+                attention.factor_outputs()
         linears = [module for module in self.modules() if isinstance(module, Linear)]
         for linear in linears:
             linear.prepack()
@@ -221,39 +224,57 @@ class Encoder(nn.Module):
         x = embed(input_ids, segment_ids, packing)  # (T, C)
         if self.executor is not None and not tasks:
             return ({0: x} if 0 in plan.states else {}) | self.executor(x, packing, plan)
+        given = None if self.per_layer_inputs is None else self.per_layer_inputs(x)  # (L, T, P)
         edits = Edits(plan.interventions, packing)
         x = edits.changed(0, x)
         states = {0: x} if 0 in plan.states else {}
         angles, biases = self.angles(packing, len(x)), self.biases(packing)
         blocks = cast(Sequence[Block], self.blocks)
         for number, block in enumerate(islice(blocks, plan.blocks)):
-            attention = block.attention
-            rotary, bias = angles.get(attention.layer.rotary), biases(attention)
-            observe = plan.observers.get(number)
-            attend = partial(
-                attention,
-                packing=packing,
-                rotary=rotary,
-                bias=bias,
-                observe=observe,
-                tasks=tasks,
-                edits=edits.of_layer(number),
-            )
-            x = block(x, attend, partial(convolve_packed, packing=packing), tasks=tasks)  # (T, C)
-            if number + 1 == len(self.blocks):
-                x = self.final_norm(x)
+            attend, observe = block.attention, plan.observers.get(number)
+            changed = attend and partial(attend, observe=observe, edits=edits.of_layer(number))
+            x = self.run_block(number, block, x, packing, angles, biases, tasks, changed, given)  # (T, C)
             x = edits.changed(number + 1, x)
             if number + 1 in plan.states:
                 states[number + 1] = x
             plan.progress.step(layers=1)
         if plan.ends_observing:
             block = blocks[plan.blocks]
-            attention = block.attention
+            attention = cast(SelfAttention, block.attention)  # a layer that is observed attends
             rotary = angles.get(attention.layer.rotary)
             q, k, v = attention.project(block.attention_input(x), rotary, tasks)
             plan.observers[plan.blocks](attention, q, k, v, biases(attention))
             plan.progress.step(layers=1)
         return states
+
+    def run_block(
+        self,
+        number: int,
+        block: Block,
+        x: Tensor,
+        packing: Packing,
+        angles: Mapping[Rotary | None, Angles],
+        biases: Callable[[SelfAttention], Bias | None],
+        tasks: Sequence[TaskRows] = (),
+        attend: Callable[..., Tensor] | None = None,
+        given: Tensor | None = None,
+    ) -> Tensor:
+        """Run a block as layer `number` on packed sequences, (T, C): the next hidden state (T, C).
+
+        `angles` and `biases` are those of the packing. `attend` is the attention of the block, by default
+        without anything that observes or changes it. `given` (L, T, P) is what layers get of hidden state 0.
+        """
+        attention = block.attention
+        mixed: Attend
+        if attention is None:
+            mixed = partial(cast(GatedConvolution, block.short_convolution), packing=packing)
+        else:
+            rotary, bias = angles.get(attention.layer.rotary), biases(attention)
+            mixed = partial(attend or attention, packing=packing, rotary=rotary, bias=bias, tasks=tasks)
+        x = block(x, mixed, partial(convolve_packed, packing=packing), tasks=tasks)
+        if given is not None:
+            x = cast(PerLayerGate, block.per_layer)(x, given[number])
+        return cast(Tensor, self.final_norm(x)) if number + 1 == len(self.blocks) else x
 
     def angles(self, packing: Packing, rows: int) -> dict[Rotary | None, Angles]:
         """Compute the angles of each kind of rotary positions once, for all layers, for `rows` rows."""
@@ -298,11 +319,15 @@ def embed_packed(
     segment_ids: Tensor,
     packing: Packing,
     tasks: Sequence[TaskRows] = (),
+    counted: Tensor | None = None,
 ) -> Tensor:
-    """Embed packed sequences: int64 (T,) each to (T, C); rows of `tasks` with their adapters."""
+    """Embed packed sequences: int64 (T,) each to (T, C); rows of `tasks` with their adapters.
+
+    Their positions are those of the ids `counted`, where padding is not counted; by default their own.
+    """
     positions = _positions(input_ids, packing)
     first = torch.arange(len(positions), device=positions.device) - positions
-    rows = embeddings.position_rows(positions, input_ids, first)
+    rows = embeddings.position_rows(positions, input_ids if counted is None else counted, first)
     weights = embeddings.token_weights(input_ids, partial(_count_packed, packing=packing))
     return cast(Tensor, embeddings(input_ids, segment_ids, rows, weights, tasks))
 

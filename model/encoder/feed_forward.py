@@ -1,4 +1,4 @@
-"""The position-wise feed-forward network: the same two products for every token; and a mixture of several."""
+"""Networks of every token by itself: the feed-forward network, a mixture of several, and gates by layer."""
 
 from collections.abc import Sequence
 
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from model.encoder.adapters import TaskRows
 from model.encoder.config import EncoderConfig
 from model.encoder.linear import Linear, activate, widened
+from model.encoder.norms import make_norm
 from model.encoder.parts import Mixture
 
 
@@ -76,3 +77,37 @@ class Experts(nn.Module):
         probabilities = torch.softmax(widened(self.router(x)), dim=-1)
         highest, chosen = probabilities.topk(self.mixture.chosen, dim=-1)
         return torch.zeros_like(probabilities).scatter(-1, chosen, highest)
+
+
+class PerLayerInputs(nn.Module):
+    """norm(x W / √C): P numbers for each token and layer, from hidden state 0 (Gemma 3n, 2025)."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.layers, self.scale = config.num_layers, config.hidden_size**-0.5
+        self.projection = Linear(config.hidden_size, self.layers * config.per_layer_size, bias=False)
+        self.norm = make_norm(config, config.per_layer_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (T, C) to (L, T, P)."""
+        by_layer = (self.projection(x) * self.scale).view(len(x), self.layers, -1)  # (T, L, P)
+        output: Tensor = self.norm(by_layer).transpose(0, 1)
+        return output
+
+
+class PerLayerGate(nn.Module):
+    """(x + norm((activation(x W₁) ⊙ e) W₂)) · s, with e = what the layer gets of hidden state 0."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.activation = config.activation
+        self.inner = Linear(config.hidden_size, config.per_layer_size, bias=False)
+        self.outer = Linear(config.per_layer_size, config.hidden_size, bias=False)
+        self.norm = make_norm(config)
+        self.scale = nn.Parameter(torch.empty(1), requires_grad=False)
+
+    def forward(self, x: Tensor, given: Tensor) -> Tensor:
+        """Map (T, C) to the same shape, with `given` (T, P)."""
+        gated = activate(self.inner(x), self.activation) * given
+        output: Tensor = (x + self.norm(self.outer(gated))) * self.scale
+        return output

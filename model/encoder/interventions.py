@@ -1,11 +1,13 @@
 """What is changed in the run of one sequence: the outputs of heads, the edges of attention, hidden states.
 
-Plain data, which every backend reads: no PyTorch. All indices are non-negative and already checked.
+And where the gradient of a score is computed, which is at another hidden state 0. Plain data, which every
+backend reads: no PyTorch. All indices are non-negative and already checked.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from functools import cached_property
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +15,10 @@ from numpy.typing import NDArray
 from model.errors import Unsupported
 
 Indices = slice | NDArray[np.int64]
+Words = NDArray[np.uint32]
 InterventionKind = Literal["heads", "edges", "states"]
 INTERVENTION_KINDS: tuple[InterventionKind, ...] = get_args(InterventionKind)
+_WORD = 32  # bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,12 @@ class Interventions:
     edges: tuple[BlockedEdges, ...] = ()
     states: tuple[StateChange, ...] = ()
 
+    def __add__(self, others: "Interventions") -> "Interventions":
+        """Return these and others, together."""
+        return Interventions(
+            self.heads + others.heads, self.edges + others.edges, self.states + others.states
+        )
+
     @property
     def kinds(self) -> tuple[InterventionKind, ...]:
         """The kinds of which there is one at least, in the order of `INTERVENTION_KINDS`."""
@@ -86,42 +96,139 @@ class Interventions:
         """Raise Unsupported, with the way out, unless a model that runs the `allowed` kinds can run these."""
         missing = [kind for kind in self.kinds if kind not in allowed]
         if missing:
+            way_out = (
+                "serve its weights" if "states" in missing else "export its weights again, or serve them"
+            )
             raise Unsupported(
-                f"this model runs as a graph, in which {' and '.join(missing)} cannot be changed: serve its "
-                'checkpoint with PyTorch (HEADLIGHT_BACKEND="torch"), which runs every intervention.',
+                f"this model runs as a graph, in which {' and '.join(missing)} cannot be changed: {way_out} "
+                'with PyTorch (HEADLIGHT_BACKEND="torch"), which runs every intervention.',
                 field="interventions",
             )
+
+
+class EdgeWords:
+    """The blocked edges of a sequence of N tokens in words of 32 bits, in which each of them has a bit.
+
+    A key is hidden from a query in a head if words of the three share a bit of the layer. So rows of scores
+    cost the same with 1 as with 32 blocked edges, however many keys these have.
+    """
+
+    def __init__(self, edges: Sequence[BlockedEdges], length: int) -> None:
+        """Take the edges of a sequence, for all of its layers."""
+        self.edges, self.length = edges, length
+        self.count = -(-len(edges) // _WORD)
+        """How many words each layer, head, query and key has."""
+        self._layers: dict[int, LayerEdges] = {}
+
+    @cached_property
+    def queries(self) -> Words:
+        """Those of queries, uint32 (N, words)."""
+        return self._words((one.queries for one in self.edges), self.length)
+
+    @cached_property
+    def keys(self) -> Words:
+        """Those of keys, uint32 (words, N)."""
+        return np.ascontiguousarray(self._words((one.keys for one in self.edges), self.length).T)
+
+    def heads(self, count: int) -> Words:
+        """Return those of `count` heads, or of more that have some, uint32 (heads, words)."""
+        last = max((head for one in self.edges for head in one.heads), default=-1)
+        return self._words((one.heads for one in self.edges), max(count, last + 1))
+
+    def layer(self, number: int) -> "LayerEdges":
+        """Return those of a layer, which all sequences share that have these edges."""
+        if number not in self._layers:
+            self._layers[number] = LayerEdges(self, number)
+        return self._layers[number]
+
+    def words_of_layer(self, number: int) -> Words:
+        """Return the words of a layer, uint32 (words,)."""
+        return self._words(((0,) if number in one.layers else () for one in self.edges), 1)[0]
+
+    def _words(self, several: Iterable[Sequence[int]], size: int) -> Words:
+        found = np.zeros((size, self.count), np.uint32)
+        for number, places in enumerate(several):
+            found[list(places), number // _WORD] |= np.uint32(1 << number % _WORD)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the texts, end to end, that a score is computed of: its tokens, and which of them count.
+
+    The first `skip` tokens are not pooled; `rows` are those with a vector for late interaction, from the
+    first token of this text. No token attends to the last `unattended` ones.
+    """
+
+    length: int
+    skip: int = 0
+    rows: tuple[int, ...] = ()
+    unattended: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GradientPoint:
+    """Where the gradient of a score by hidden state 0 is computed: on the line from a baseline to the input.
+
+    There, hidden states 0 of `tokens` are b + share · (x − b), with x their own and b that of the token
+    `baseline` in their places. `gradient` has (x − b) · (gradient by that state) for each token, and `value`
+    the score there (Sundararajan et al. 2017).
+
+    The score is that of the `sides`: the similarity of two sentence vectors by this `function`, MaxSim of the
+    vectors of two texts, or the logit of a `label`, by its number, of a text or of its `token`. It is
+    computed in float32 with the weights of the checkpoint, however the model is run otherwise.
+    """
+
+    passes: ClassVar[int] = 3
+    """How many plain passes take about as long as one there and back."""
+
+    sides: tuple[Side, ...]
+    function: str = "cosine"
+    label: int = 0
+    token: int | None = None
+    tokens: tuple[int, ...] = ()
+    baseline: int = 0
+    share: float = 1.0
 
 
 class LayerEdges:
     """The edges that are blocked in one layer of one sequence of N tokens."""
 
-    def __init__(self, edges: Sequence[BlockedEdges], layer: int, length: int) -> None:
-        """Select the `edges` of a layer."""
-        self.blocked = [one for one in edges if layer in one.layers]
-        self.length = length
+    def __init__(self, all_edges: EdgeWords, layer: int) -> None:
+        """Select the edges of a layer."""
+        self.all = all_edges
+        self.words = all_edges.words_of_layer(layer)
+        """Those of the layer, uint32 (words,)."""
+        self._any = bool(self.words.any())
+        self._of_heads: dict[int, Words] = {}
 
     def __bool__(self) -> bool:
         """Whether there are any."""
-        return bool(self.blocked)
+        return self._any
+
+    def of_heads(self, count: int) -> Words:
+        """Return those of `count` heads, or of more that have some, uint32 (heads, words)."""
+        if count not in self._of_heads:
+            self._of_heads[count] = self.all.heads(count) & self.words
+        return self._of_heads[count]
 
     @property
     def heads(self) -> NDArray[np.int64]:
         """The heads with blocked edges, int64, sorted."""
-        return np.unique([head for one in self.blocked for head in one.heads]).astype(np.int64)
+        return np.flatnonzero(self.of_heads(0).any(1))
 
     @property
     def queries(self) -> NDArray[np.int64]:
         """The queries with blocked edges in some head, int64, sorted."""
-        return np.unique([query for one in self.blocked for query in one.queries]).astype(np.int64)
+        return np.flatnonzero((self.all.queries & self.words).any(1))
 
     def mask(self, heads: NDArray[np.int64], rows: Indices) -> NDArray[np.bool_]:
         """Say which keys are blocked from the queries `rows` in each of the heads: (heads, rows, N)."""
-        queries = np.arange(self.length)[rows]
-        blocked = np.zeros((len(heads), len(queries), self.length), bool)
-        for one in self.blocked:
-            here = np.isin(heads, one.heads)[:, None] & np.isin(queries, one.queries)  # (heads, rows)
-            blocked[..., list(one.keys)] |= here[..., None]
+        by_head = self.of_heads(1 + int(heads.max(initial=-1)))[heads]
+        both = by_head[:, None] & self.all.queries[rows]  # (heads, rows, words)
+        blocked = np.zeros((*both.shape[:2], self.all.length), bool)
+        for number, keys in enumerate(self.all.keys):
+            blocked |= (both[..., number, None] & keys) != 0
         return blocked
 
 

@@ -45,6 +45,9 @@ class Packing:
     lengths: tuple[int, ...]
     unattended: tuple[int, ...] = ()
     _boundaries: dict[torch.device, Tensor] = field(default_factory=dict, repr=False, compare=False)
+    _neighbours: dict[tuple[torch.device, int], tuple[Tensor, Tensor]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @classmethod
     def of(cls, lengths: Iterable[int], unattended: Iterable[int] = ()) -> "Packing":
@@ -108,3 +111,17 @@ class Packing:
         positions = np.zeros(self.tokens + padding, np.int64)
         positions[: self.tokens] = np.arange(self.tokens) - np.repeat(self.starts[:-1], self.lengths)
         return torch.from_numpy(positions).to(device)  # (T + padding,)
+
+    def neighbours(self, device: torch.device, padding: int = 0) -> tuple[Tensor, Tensor]:
+        """Return how many tokens are before and after each in its sequence, 0 for padding rows.
+
+        Two of int64 (T + padding,); copied to a device once.
+        """
+        key = device, padding
+        if key not in self._neighbours:
+            before = self.positions(torch.device("cpu"), padding)
+            ends = np.zeros(self.tokens + padding, np.int64)
+            ends[: self.tokens] = np.repeat(self.lengths, self.lengths) - 1
+            after = torch.from_numpy(ends) - before
+            self._neighbours[key] = before.to(device), after.to(device)  # (T + padding,) each
+        return self._neighbours[key]

@@ -145,6 +145,29 @@ class Convolution:
 
 
 @dataclass(frozen=True)
+class ShortConvolution:
+    """A gated convolution over `kernel_size` tokens in the place of attention (Liquid AI 2025, LFM2).
+
+    If it is `causal` these are a token and those before it, otherwise they are around it: one more before
+    than after if their number is even. `bias`: the convolution and both of its products have one.
+    """
+
+    kernel_size: int
+    causal: bool = True
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the fields; raises CheckpointError."""
+        check_whole("kernel_size", self.kernel_size, 1)
+
+    @property
+    def steps(self) -> range:
+        """Where the tokens are, from the token itself; one for each column of the kernel."""
+        before = self.kernel_size - 1 if self.causal else self.kernel_size // 2
+        return range(-before, self.kernel_size - before)
+
+
+@dataclass(frozen=True)
 class Mixture:
     """A mixture of `experts` feed-forward networks, of which `chosen` compute each token."""
 
@@ -191,7 +214,8 @@ class LayerConfig:
     `window`: a query attends to keys at most this many positions away on either side; 0 is no limit.
     `attention_norm` is False where no norm precedes attention though the others do. `mixture`: the layer has
     a mixture of experts in the place of its feed-forward network, not gated, and with one bias for all.
-    `convolution`: the layer has one beside it.
+    `convolution`: the layer has one beside it. `short_convolution`: the layer has one in the place of
+    attention. `head_dim` and `num_kv_heads` take the place of those of the encoder (0: its own).
     """
 
     window: int = 0
@@ -199,7 +223,13 @@ class LayerConfig:
     attention_norm: bool = True
     mixture: Mixture | None = None
     convolution: Convolution | None = None
+    short_convolution: ShortConvolution | None = None
+    head_dim: int = 0
+    num_kv_heads: int = 0
 
     def __post_init__(self) -> None:
         """Check the fields; raises CheckpointError."""
-        check_whole("window", self.window, 0)
+        for name in ("window", "head_dim", "num_kv_heads"):
+            check_whole(name, getattr(self, name), 0)
+        if self.short_convolution is not None and (self.window or self.rotary is not None):
+            raise CheckpointError("a layer with a short convolution does not attend: no window, no rotary.")

@@ -48,6 +48,8 @@ class Family:
     patterns of tensors that change what is computed to why they cannot be served. `masks_embeddings`: tokens
     that are not attended to are zero from the embeddings on. `tokenizer` is the class of tokenizers where a
     folder's files name none; with `keeps_tokenizer` its tokenizer.json is taken as it is, whatever they name.
+    `norms_add_one`: norms multiply by 1 + what is stored. `projection` is the name of a matrix by which the
+    last hidden state of every token is multiplied before the pooling, if it is stored.
     """
 
     name: str
@@ -64,6 +66,8 @@ class Family:
     masks_embeddings: bool = False
     tokenizer: str = ""
     keeps_tokenizer: bool = False
+    norms_add_one: bool = False
+    projection: str | None = None
 
     def sources(
         self, parameters: Iterable[str], config: Mapping[str, Any], stored: Container[str]

@@ -53,10 +53,12 @@ class PredictorTable:
     """The layers from hidden states to logits, in order.
 
     `pooling` reads how a sequence becomes one vector before them; None: they are applied to every token.
+    `padding` reads the id of the token that the pooling of the last token passes over, −1: none.
     """
 
     layers: tuple[LinearNames | NormNames, ...]
     pooling: Callable[[Config], HeadPooling | None] = lambda _: None
+    padding: Callable[[Config], int] = lambda _: -1
 
 
 def linear(*names: str, activation: str | Setting = "Identity") -> LinearNames:
@@ -103,6 +105,8 @@ def _below(names: tuple[str, ...], part: str) -> tuple[str, ...]:
     return tuple(f"{name}.{part}" for name in names)
 
 
+NEXT_WORD = PredictorTable((LinearNames(("lm_head.weight", "embed_tokens.weight"), ()),))
+"""The matrix that decoders predict the next word with, which may be that of the token embeddings."""
 LATE_INTERACTION = PredictorTable((linear("linear"),))
 """The layer of checkpoints in the form of Stanford's ColBERT, of any family."""
 

@@ -10,6 +10,11 @@ from model.families.bert.distilbert import DISTILBERT
 from model.families.bert.electra import ELECTRA
 from model.families.bert.mpnet import MPNET
 from model.families.bert.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from model.families.decoders import embedding_gemma
+from model.families.decoders.gemma import GEMMA, GEMMA3
+from model.families.decoders.lfm2 import LFM2
+from model.families.decoders.llama import LLAMA, LLAMA_BIDIRECTIONAL, MISTRAL
+from model.families.decoders.qwen import PPLX, QWEN2, QWEN3
 from model.families.esm import ESM
 from model.families.eurobert import EUROBERT
 from model.families.family import Family
@@ -34,6 +39,17 @@ _ALL = (
     DEBERTA,
     MODERNBERT,
     EUROBERT,
+    QWEN3,
+    PPLX,
+    QWEN2,
+    GEMMA3,
+    embedding_gemma.WHOLE,
+    embedding_gemma.TEXT,
+    GEMMA,
+    LLAMA,
+    LLAMA_BIDIRECTIONAL,
+    MISTRAL,
+    LFM2,
     NOMIC_BERT,
     GTE,
     NEW,

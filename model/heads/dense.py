@@ -127,6 +127,25 @@ class UnitLength:
 
 
 @dataclass(frozen=True)
+class WholeNumbers:
+    """Squashes and rounds each component to a whole number from −127 to 127, as perplexity's models do."""
+
+    def size(self, inputs: int) -> int:
+        """Return the components of its input."""
+        return inputs
+
+    def __call__(self, vectors: FloatArray) -> FloatArray:
+        """Map vectors (B, in) to (B, in), in float32."""
+        return np.round(np.tanh(vectors) * np.float32(127))
+
+    nonlinear = "round(127·tanh)"
+
+    def map_parts(self, _: Parts) -> Parts:
+        """Raise ValueError: what is rounded is no sum of its parts."""
+        raise ValueError(f"{self.nonlinear} is not linear")
+
+
+@dataclass(frozen=True)
 class First:
     """Keeps the first `count` components (Kusupati et al. 2022)."""
 

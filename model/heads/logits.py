@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.arrays import Operations
 from model.contract import FloatArray
@@ -11,9 +12,12 @@ from model.heads.predictor import Predictor
 
 
 def predict(
-    predictor: Predictor, states: Sequence[FloatArray], ops: Operations
+    predictor: Predictor,
+    states: Sequence[FloatArray],
+    token_ids: Sequence[NDArray[np.int64]],
+    ops: Operations,
 ) -> list[dict[str, FloatArray]]:
-    """Compute the logits of sequences with these last hidden states, (N, C) each, at once.
+    """Compute the logits of sequences with these last hidden states, (N, C) each, and tokens (N,), at once.
 
     Each gets `logits` (labels,), or `token_logits` (N, labels) from a predictor without a pooling.
     """
@@ -21,5 +25,11 @@ def predict(
         rows = predictor(ops.array(np.concatenate(states)), ops)
         ends = list(accumulate(map(len, states)))
         return [{"token_logits": part} for part in np.split(ops.numpy(rows), ends[:-1])]
-    pooled = [state[0] if predictor.pooling == "cls" else state.mean(0) for state in states]
+    pooled = [_pooled(predictor, *one) for one in zip(states, token_ids, strict=True)]
     return [{"logits": row} for row in ops.numpy(predictor(ops.array(np.stack(pooled)), ops))]
+
+
+def _pooled(predictor: Predictor, state: FloatArray, token_ids: NDArray[np.int64]) -> FloatArray:
+    if predictor.pooling == "mean":
+        return state.mean(0)
+    return state[predictor.last(token_ids) if predictor.pooling == "last" else 0]

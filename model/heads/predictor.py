@@ -3,10 +3,13 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from model.arrays import Array, Operations
 from model.contract import HeadInfo
 
-HeadPooling = Literal["cls", "mean"]
+HeadPooling = Literal["cls", "mean", "last"]
 """How the hidden states of a sequence become the vector that its classes are predicted from."""
 
 
@@ -32,12 +35,19 @@ class LayerNorm:
 class Predictor:
     """Layers from hidden states to logits, float32.
 
-    `pooling` says which vector of a sequence they are applied to; None: to every token's.
+    `pooling` says which vector of a sequence they are applied to; None: to every token's. That of the last
+    token passes over tokens whose id is `padding`, as transformers does, also over those of the text itself.
     """
 
     info: HeadInfo
     pooling: HeadPooling | None
     layers: tuple[Linear | LayerNorm, ...]
+    padding: int = -1
+
+    def last(self, token_ids: NDArray[np.int64]) -> int:
+        """Return the row of the last token of a sequence; the first one if all are padding."""
+        rows = np.flatnonzero(token_ids != self.padding)
+        return int(rows[-1]) if len(rows) else 0
 
     def on(self, ops: Operations) -> "Predictor":
         """Convert the weights, which are numpy arrays, for another array library."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from model.arrays import Operations
@@ -40,7 +41,7 @@ class Heads:
     dense: Sequence[Step]
     predictor: Predictor | None = None
     splade: Splade = field(default_factory=Splade)
-    token_dense: Layers = ()
+    token_dense: Sequence[Step] = ()
 
     @property
     def predicting(self) -> Predictor:
@@ -59,18 +60,21 @@ class Heads:
 
 
 def head_outputs(
-    wants: Sequence[Want], last_state: Callable[[int], FloatArray], heads: Heads
+    wants: Sequence[Want],
+    last_state: Callable[[int], FloatArray],
+    token_ids: Callable[[int], NDArray[np.int64]],
+    heads: Heads,
 ) -> dict[int, Arrays]:
     """Compute the heads of a batch: index of a sequence that wants some -> its arrays, by name.
 
-    `last_state(i)` reads the last hidden state of sequence i, float32 (N, C).
+    `last_state(i)` reads the last hidden state of sequence i, float32 (N, C), and `token_ids(i)` its tokens.
     """
     wanting = [i for i, want in enumerate(wants) if want.heads]
     if not wanting:
         return {}
     states = {i: last_state(i) for i in wanting}
     outputs: dict[int, Arrays] = defaultdict(dict)
-    classified: list[int] = []
+    classified: dict[int, NDArray[np.int64]] = {}
     sparse: dict[int, SparseWant] = {}
     for i in wanting:
         for head in wants[i].heads:
@@ -82,7 +86,7 @@ def head_outputs(
                 case TokenVectorsWant():
                     outputs[i]["token_vectors"] = token_vectors(states[i], head, heads.projection)
                 case LogitsWant():
-                    classified.append(i)
+                    classified[i] = token_ids(i)
                 case SparseWant():
                     sparse[i] = head
     for i, arrays in (*_classes(classified, states, heads), *_words(sparse, states, heads)):
@@ -97,11 +101,12 @@ def _contributions(want: Want, state: FloatArray, heads: Heads) -> Parts:
 
 
 def _classes(
-    members: Sequence[int], states: Mapping[int, FloatArray], heads: Heads
+    members: Mapping[int, NDArray[np.int64]], states: Mapping[int, FloatArray], heads: Heads
 ) -> Iterable[tuple[int, Arrays]]:
     if not members:
         return ()
-    return zip(members, predict(heads.predicting, [states[i] for i in members], heads.ops), strict=True)
+    some = [states[i] for i in members]
+    return zip(members, predict(heads.predicting, some, list(members.values()), heads.ops), strict=True)
 
 
 def _words(

@@ -32,6 +32,27 @@ def similarities(function: Similarity, first: FloatArray, second: FloatArray) ->
     return np.concatenate(list(similarity_blocks(function, first, second)))
 
 
+def paired_similarities(function: Similarity, first: FloatArray, second: FloatArray) -> FloatArray:
+    """Compare each row of `first` (M, E) with that of `second` (M, E), as `similarity_blocks` does.
+
+    Returns float32 (M,).
+    """
+    match function:
+        case "cosine":
+            first, second = finish(first, None, normalize=True), finish(second, None, normalize=True)
+            return np.clip(_products(first, second), -1, 1)
+        case "dot":
+            return _products(first, second)
+        case "euclidean":
+            return -np.sqrt(np.square(first - second).sum(1))
+        case "manhattan":
+            return -np.abs(first - second).sum(1)
+
+
+def _products(first: FloatArray, second: FloatArray) -> FloatArray:
+    return (first[:, None] @ second[..., None])[:, 0, 0]
+
+
 def _compare(function: Similarity, first: FloatArray, second: FloatArray) -> FloatArray:
     match function:
         case "cosine":

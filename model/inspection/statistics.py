@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from model.arrays import Array, IntArray, Operations
-from model.contract import STATISTICS, FloatArray, Statistic, SummaryWant
+from model.choices import Statistic
+from model.contract import STATISTICS, FloatArray, SummaryWant
 from model.inspection.layer import LOWEST, LayerAttention
 from model.inspection.reduction import merge_pieces, renormalize
 from model.inspection.selection import AxisSelection, HeadSelection, in_blocks
@@ -85,7 +86,9 @@ class StatisticsObserver:
         scores -= largest
         e, factor = ops.weigh(scores)
         if lacks_keys:
-            e[largest[..., 0] <= LOWEST] = 0
+            for x in (e, factor):
+                if x is not None:
+                    x[largest[..., 0] <= LOWEST] = 0
         if self.plain:
             return RowBlock(ops, e, factor, rows.start, self._special, self._positions, scores)
         every = slice(0, len(units))
@@ -148,8 +151,9 @@ class RowBlock:
         if self.scores is None:
             entropy = -ops.sum_x_log_x(self.e)
         else:
-            entropy = -ops.log(self.largest) - self.scaled(ops.dot(self.scores, self.e))
-            entropy[self.largest == 0] = 0  # of a row without keys
+            # Of a row without keys, the largest is 0 and all else, too.
+            largest = self.largest + (self.largest == 0)
+            entropy = -ops.log(largest) - self.scaled(ops.dot(self.scores, self.e))
         return ops.at_least(entropy, 0)
 
     def distance(self) -> Array:

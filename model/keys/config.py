@@ -14,7 +14,9 @@ CONFIG: Table = {
         *("num_hidden_layers", "n_layers", "num_layers", "n_layer", "num_attention_heads", "n_heads"),
         *("num_heads", "n_head", "num_key_value_heads", "num_heads_kv", "head_dim", "d_kv"),
         *("attention_head_size", "intermediate_size", "hidden_dim", "d_ff", "n_inner", "embedding_size"),
-        *("type_vocab_size", "num_hidden_groups", "inner_group_num"),
+        *("type_vocab_size", "num_hidden_groups", "inner_group_num", "block_ff_dim", "block_multiple_of"),
+        *("block_ffn_dim_multiplier", "block_auto_adjust_ff_dim", "conv_L_cache", "per_layer_config"),
+        *("global_head_dim", "num_global_key_value_heads", "hidden_size_per_layer_input", "text_config"),
     ),
     **used(
         "positions, and the longest text",
@@ -24,7 +26,7 @@ CONFIG: Table = {
         *("relative_attention_num_buckets", "relative_attention_max_distance", "rope_parameters"),
         *("rope_scaling", "rope_theta", "rotary_emb_base", "rotary_emb_fraction", "rotary_emb_interleaved"),
         *("rotary_emb_scale_base", "rotary_scaling_factor", "rotary_head_dim", "partial_rotary_factor"),
-        *("global_rope_theta", "local_rope_theta"),
+        *("global_rope_theta", "local_rope_theta", "rope_local_base_freq"),
     ),
     **used(
         "the steps of the encoder",
@@ -34,7 +36,9 @@ CONFIG: Table = {
         *("mlp_fc2_bias", "layer_types", "global_attn_every_n_layers", "local_attention"),
         *("logn_attention_scale", "conv_kernel_size", "conv_act", "conv_groups", "emb_layer_norm_before"),
         *("token_dropout", "mask_token_id", "is_folding_model", "is_decoder", "prenorm", "parallel_block"),
-        *("use_rms_norm", "causal", "num_experts", "moe_every_n_layers", "moe_top_k"),
+        *("use_rms_norm", "causal", "is_causal", "use_bidirectional_attention", "use_sliding_window"),
+        *("sliding_window", "max_window_layers", "sliding_window_pattern", "query_pre_attn_scalar"),
+        *("num_experts", "moe_every_n_layers", "moe_top_k", "full_attn_idxs", "conv_bias"),
         *("moe_normalize_expert_weights", "num_shared_experts", "expert_choice_router"),
     ),
     **used(
@@ -53,9 +57,14 @@ CONFIG: Table = {
     ),
     **refused(
         "heads that were taken out are not supported",
-        "save the model anew from the pruned weights",
+        "save the model again from the pruned weights",
         "pruned_heads",
         served=(None, {}),
+    ),
+    **refused(
+        "scores of attention are not capped",
+        "use a model without it",
+        "attn_logit_softcapping",
     ),
     **refused(
         "vectors are not cut by this file",
@@ -70,7 +79,8 @@ CONFIG: Table = {
         *("initializer_factor", "initializer_cutoff_factor", "gradient_checkpointing", "attn_pdrop"),
         *("embd_pdrop", "resid_pdrop", "lora_dropout_p", "lora_main_params_trainable"),
         *("classifier_regularization", "sparse_prediction", "sparse_pred_ignore_index"),
-        *("router_aux_loss_coef", "use_reentrant", "moe_resid_pdrop"),
+        *("router_aux_loss_coef", "use_reentrant", "moe_resid_pdrop", "block_mlp_init_scale"),
+        *("block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init"),
         *("cls_dropout", "net_structure_type", "down_scale_factor", "gap_size"),
     ),
     **harmless(
@@ -80,6 +90,7 @@ CONFIG: Table = {
         *("use_memory_efficient_attention", "unpad_inputs", "pack_qkv", "reference_compile", "use_bfloat16"),
         *("deterministic_flash_attn", "repad_logits_with_grad", "dense_seq_output", "pretraining_tp"),
         *("memory_efficient_attention", "sequence_parallel", "tf_legacy_loss", "use_fused_*", "xla_device"),
+        *("disable_flash_attention", "theta"),
         *("output_attentions", "output_hidden_states", "output_past", "moe_impl", "ffn_div"),
     ),
     **harmless(
@@ -87,6 +98,13 @@ CONFIG: Table = {
         *("tie_weights_", "num_memory_blocks", "padding_idx", "scalable_attention"),
         *("tie_word_embeddings", "tie_encoder_decoder", "sinusoidal_pos_embds", "legacy", "decoder_bias"),
         *("classifier_bias", "logn_attention_clip1", "vocab_list", "esmfold_config", "emb_pooler"),
+        *("_sliding_window_pattern", "block_dim", "block_norm_eps", "block_use_swiglu", "conv_dim"),
+        *("conv_dim_out", "use_pos_enc", "tie_embedding", "embedding_dim"),
+    ),
+    **harmless(
+        "only for images and sounds",
+        *("vision_config", "audio_config", "image_token_id", "video_token_id", "audio_token_id"),
+        *("boi_token_id", "eoi_token_id", "boa_token_id", "eoa_token_index"),
     ),
     **harmless(
         "names and notes",
@@ -107,6 +125,6 @@ CONFIG: Table = {
         *("output_scores", "return_dict_in_generate", "remove_invalid_values", "suppress_tokens"),
         *("exponential_decay_length_penalty", "begin_suppress_tokens", "prefix", "scale_attn_weights"),
         *("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "dense_act_fn"),
-        *("scale_decoder_outputs", "is_gated_act"),
+        *("scale_decoder_outputs", "is_gated_act", "final_logit_softcapping"),
     ),
 }

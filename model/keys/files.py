@@ -101,7 +101,7 @@ def _files(
         yield folder / "modules.json", MODULES
         yield folder / "config_sentence_transformers.json", GENERAL
         yield find_sentence_file(transformer), SENTENCE
-        yield from ((path / "config.json", MODULE[kind]) for kind, path in modules if kind != "Transformer")
+        yield from ((path / "config.json", MODULE[kind]) for kind, path in modules if MODULE[kind])
     else:
         yield folder / "artifact.metadata", ARTIFACT
 

@@ -10,7 +10,8 @@ SENTENCE: Table = {
         "modality_config", "module_output_name", "transformer_task",
     ),
     **used(
-        "the longest text (`max_length`); others are refused, unless they change no result",
+        "the longest text (`max_length`), and what a chat template is rendered with; others are refused, "
+        "unless they change no result",
         "processing_kwargs",
     ),
     **used(
@@ -60,7 +61,7 @@ MODULES: Table = {
     **harmless("names and notes", "idx", "name"),
     **refused(
         "what a module is called with is not supported", "remove it, or use a model of plain texts",
-        "kwargs", served=(None, []),
+        "kwargs", served=(None, [], ["quantization"]),
     ),
 }  # fmt: skip
 
@@ -69,7 +70,7 @@ MODULE: dict[str, Table] = {
     "Transformer": {},  # its files are those of the tables above
     "Pooling": {
         **used(
-            "how hidden states are pooled, and whether those of the prompt are",
+            "how hidden states are pooled, and whether the prompt's are",
             "pooling_mode", "pooling_mode_*", "include_prompt",
         ),
         **harmless("already in config.json", "embedding_dimension", "word_embedding_dimension"),
@@ -84,11 +85,13 @@ MODULE: dict[str, Table] = {
     "LayerNorm": used("the size", "dimension"),
     "Normalize": used("whose vectors have unit length", "module_input_name", "module_output_name"),
     "Dropout": harmless("only for training", "dropout"),
+    "FlexibleQuantizer": {},  # it has no file
     "SpladePooling": {
         **used("how words are pooled", "pooling_strategy", "activation_function"),
         **harmless("already in config.json", "word_embedding_dimension", "embedding_dimension"),
         **harmless("how much is computed at a time", "chunk_size"),
     },
+    "LogitScore": used("the tokens of a score", "true_token_id", "false_token_id", "module_input_name"),
 }  # fmt: skip
 
 ARTIFACT: Table = {

@@ -9,7 +9,8 @@ from tokenizers import Tokenizer
 from model.files import read_json
 
 _MASKS = ("[MASK]", "<mask>", "<|mask|>")
-"""The mask of a tokenizer whose folder names none, if it has such a special token."""
+_PADDINGS = ("[PAD]", "<pad>", "<|pad|>")
+"""The mask and the padding of a tokenizer whose folder names none, if it has such a special token."""
 
 
 def named_tokens(folder: Path, roles: Iterable[str]) -> list[str]:
@@ -24,8 +25,17 @@ def named_tokens(folder: Path, roles: Iterable[str]) -> list[str]:
 
 def find_mask(folder: Path, tokenizer: Tokenizer) -> int | None:
     """Return the id of the token that stands for any word, None if the tokenizer has none."""
+    return _find(folder, tokenizer, "mask_token", _MASKS)
+
+
+def find_padding(folder: Path, tokenizer: Tokenizer) -> int | None:
+    """Return the id of the token that texts are filled up with, None if the tokenizer has none."""
+    return _find(folder, tokenizer, "pad_token", _PADDINGS)
+
+
+def _find(folder: Path, tokenizer: Tokenizer, role: str, usual: Iterable[str]) -> int | None:
     special = {token.content: index for index, token in tokenizer.get_added_tokens_decoder().items()}
-    for name in named_tokens(folder, ["mask_token"]):
+    for name in named_tokens(folder, [role]):
         found: int | None = tokenizer.token_to_id(name)
         return found
-    return next((special[name] for name in _MASKS if name in special), None)
+    return next((special[name] for name in usual if name in special), None)

@@ -25,11 +25,13 @@ TOKENIZER_CONFIG: Table = {
         "do_lower_case", "strip_accents", "tokenize_chinese_chars",
     ),
     **used("a space before the text, also beside a tokenizer.json", "add_prefix_space", "trim_offsets"),
+    **used("a space after each special token in the text, of LlamaTokenizer", "legacy"),
     **used(
         "normalization of SentencePiece; beside a tokenizer.json it must say the same",
         "keep_accents", "split_by_punct",
     ),
     **used("whether the texts of a pair have segments", "model_input_names"),
+    **used("what pairs stand in, only of rerankers that read messages", "chat_template"),
     **used("the tokens for gaps of T5, without a tokenizer.json", "extra_ids"),
     **used("refused without a tokenizer.json, and otherwise unused, as in transformers",
         "do_basic_tokenize", "never_split", "add_bos_token", "add_eos_token",
@@ -53,7 +55,7 @@ TOKENIZER_CONFIG: Table = {
         "clean_up_tokenization_spaces*", "spaces_between_special_tokens", "wordpieces_prefix", "errors",
     ),
     **harmless(
-        "only for chats", "chat_template", "response_template", "response_schema", "chat_control_tokens",
+        "only for chats", "response_template", "response_schema", "chat_control_tokens",
         "use_default_system_prompt",
     ),
     **harmless(
@@ -63,7 +65,7 @@ TOKENIZER_CONFIG: Table = {
     ),
     **harmless(
         "already in the files of the vocabulary",
-        *("sp_model_kwargs", "vocab_type", "remove_space", "unk_id", "clean_text", "legacy", "vocab_size"),
+        *("sp_model_kwargs", "vocab_type", "remove_space", "unk_id", "clean_text", "vocab_size"),
         *("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "cls_token_id", "sep_token_id"),
         "mask_token_id",
     ),
@@ -78,7 +80,7 @@ TOKENIZER_CONFIG: Table = {
 
 TOKENIZER: Table = {
     **used(
-        "the tokenizer, except for what tokenizer_config.json says anew; another key is refused",
+        "the tokenizer, except for what tokenizer_config.json overrides; another key is refused",
         *("model", "normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens", "version"),
     ),
     **used(

@@ -19,10 +19,11 @@ from model.heads.running import Heads
 from model.heads.sparse import Splade
 from model.lanes import choose_lanes, count_cores
 from model.onnx import names as graph
-from model.onnx.fetches import Fetches, choose_fetches
+from model.onnx.fetches import Fetches, choose_fetches, is_changed
 from model.onnx.file import OnnxFile, check_whole, list_beside
 from model.onnx.foreign import check_foreign, feed
 from model.onnx.grouping import group_lengths, padded_tokens
+from model.onnx.lazy_graph import LazyGraph
 from model.onnx.own_vector import with_own_vector
 from model.onnx.padded_batch import Arrays, PaddedBatch
 from model.onnx.precision import INT8, Precision, read_precision, told_precision
@@ -95,6 +96,8 @@ class OnnxBackend:
         # A single batch may use all cores. Each graph has its own threads, so this takes a second graph.
         several = self.lanes > 1
         self._alone = opened(cores, spin=True) if several else self._shared
+        changes = self._exposes_attention and file.interventions.is_file()
+        self._changed = LazyGraph(partial(Graph, file.interventions, self._processor, cores, packed=False))
         described = folder.describe(
             backend="onnx",
             device=self._processor.device,
@@ -105,7 +108,10 @@ class OnnxBackend:
             head=None if predictor is None else predictor.info,
         )
         self.info: ModelInfo = replace(
-            described, weight_bytes=file.size, processors=precision.processors, interventions=()
+            described,
+            weight_bytes=file.size,
+            processors=precision.processors,
+            interventions=("heads", "edges") if changes else (),
         )
 
     def cost(self, lengths: Sequence[int]) -> int:
@@ -126,16 +132,17 @@ class OnnxBackend:
     def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         """Run one packed batch; see `Backend.run`.
 
-        The runtime does not tell how far a run is: `progress` grows between the padded batches. Raises
-        Unsupported for interventions, which a graph cannot make.
+        The runtime does not tell how far a run is: `progress` grows between the padded batches, and while the
+        graph for interventions is opened. Raises Unsupported for those that this model's graph cannot make.
         """
         for want in batch.wants:
             if want.interventions is not None:
                 want.interventions.check_runs(self.info.interventions)
         progress = progress or Progress()
-        runner = self._alone if lanes == 1 else self._shared
+        usual = self._alone if lanes == 1 else self._shared
         outputs: list[Output] = [Output()] * len(batch)
         for padded in self._pad(batch):
+            runner = self._changed.open(progress) if padded.is_changed else usual
             results = self._compute(partial(runner.run, progress=progress), padded)
             progress.step(self.info.layers)
             taken = padded.take(results, self._heads, progress)
@@ -165,12 +172,12 @@ class OnnxBackend:
         """Do nothing: the threads of ONNX Runtime belong to its sessions, not to the calling thread."""
 
     def _pad(self, batch: Batch) -> Iterator[PaddedBatch]:
-        """Group sequences by what they fetch, and each of these groups by similar length."""
-        grouped: dict[Fetches, list[int]] = defaultdict(list)
+        """Group sequences by what they fetch and whether they are changed, then by similar length."""
+        grouped: dict[tuple[Fetches, bool], list[int]] = defaultdict(list)
         lengths = [self._padded(int(n)) for n in np.diff(batch.cu_seqlens)]
         for i, (want, length) in enumerate(zip(batch.wants, lengths, strict=True)):
-            grouped[choose_fetches(want, length, self.info.layers)].append(i)
-        for fetches, members in grouped.items():
+            grouped[choose_fetches(want, length, self.info.layers), is_changed(want)].append(i)
+        for (fetches, _), members in grouped.items():
             observed = bool(fetches.maps or fetches.pairs)
             for group in group_lengths([lengths[i] for i in members], self._most(observed=observed)):
                 some = [members[i] for i in group]

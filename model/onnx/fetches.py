@@ -48,7 +48,7 @@ def choose_fetches(want: Want, length: int, layers: int) -> Fetches:
             norms = tuple(LayerHeads(layer, heads) for layer in chosen)
         rows = _rows(attention.queries)
         numbers = len(chosen) * len(heads) * (length if rows is None else len(rows)) * length
-        if _as_they_are(attention) and numbers <= _ROOM:
+        if _as_they_are(attention) and numbers <= _ROOM and not _hides_keys(want):
             maps = tuple(LayerHeads(layer, heads, rows) for layer in chosen)
         else:
             through = range(chosen[-1] + 1) if attention.aggregate == "rollout" else chosen
@@ -67,6 +67,16 @@ def _as_they_are(want: AttentionWant) -> bool:
     maps of all heads would need more memory than the result.
     """
     return want.weights != "score" and want.aggregate == "none" and want.thumbnail is None
+
+
+def is_changed(want: Want) -> bool:
+    """Whether there is an intervention in the run of a sequence."""
+    return want.interventions is not None and bool(want.interventions.kinds)
+
+
+def _hides_keys(want: Want) -> bool:
+    """Whether interventions may leave rows without keys, which are 0 in maps from queries and keys."""
+    return want.interventions is not None and bool(want.interventions.edges)
 
 
 def _rows(axis: Axis | None) -> tuple[int, ...] | None:

@@ -9,6 +9,8 @@ from model.files import open_regular, present, read_json, reason
 from model.keys.files import OTHER_GRAPHS
 
 GRAPH = "model.onnx"
+CHANGED = "interventions.onnx"
+"""The graph beside it that runs interventions, and reads its weights from the same file."""
 MANIFEST = "manifest.json"
 """Written beside an exported graph; `files` has the size in bytes and the SHA-256 of each file."""
 _NAMES = (GRAPH, *OTHER_GRAPHS)
@@ -20,6 +22,11 @@ class OnnxFile:
 
     path: Path
     folder: Path
+
+    @property
+    def interventions(self) -> Path:
+        """Where the graph for interventions is, if there is one."""
+        return self.path.with_name(CHANGED)
 
     @property
     def size(self) -> int:

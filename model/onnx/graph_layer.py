@@ -8,6 +8,7 @@ import numpy as np
 from model.arrays import IntArray, Places
 from model.contract import FloatArray
 from model.encoder.config import AttentionSimilarity
+from model.encoder.interventions import LayerEdges
 from model.inspection.selection import visible_keys
 from model.progress import Progress
 
@@ -37,10 +38,11 @@ class GraphLayer:
     `maps` has softmax weights (heads, rows, N) of the query positions `rows` (None: all, in order); `pairs`
     has queries and keys, each (heads, N, D); `norms` has ‖f_h(x_j)‖, (heads, N). Without `maps`, weights are
     computed from `pairs` by `similarity`; dot products are multiplied by `scale`. `causal` and `window` are
-    those of the layer. `bias` has the bias of the scores by distance, (heads, 2·N − 1); `position_keys` and
-    `position_queries`, (heads, D, 2·N − 1), are what queries and keys are also compared with. The methods are
-    those of `model.inspection.layer.LayerAttention`, with b = 1; they raise ValueError if the arrays were not
-    fetched. Each block of scores counts as a step of `progress`.
+    those of the layer; `edges` are blocked, and in `maps` already. `bias` has the bias of the scores by
+    distance, (heads, 2·N − 1); `position_keys` and `position_queries`, (heads, D, 2·N − 1), are what queries
+    and keys are also compared with. The methods are those of `model.inspection.layer.LayerAttention`, with
+    b = 1; they raise ValueError if the arrays were not fetched. Each block of scores counts as a step of
+    `progress`.
     """
 
     maps: FetchedHeads | None = None
@@ -55,7 +57,12 @@ class GraphLayer:
     causal: bool = False
     window: int = 0
     progress: Progress = field(default_factory=Progress)
-    may_lack_keys = False
+    edges: LayerEdges | None = None
+
+    @property
+    def may_lack_keys(self) -> bool:
+        """Whether all keys may be hidden from a query."""
+        return self.edges is not None
 
     @property
     def together(self) -> bool:
@@ -81,8 +88,17 @@ class GraphLayer:
         compared = self._scaled(q[:, rows]) if self.similarity == "dot_product" else q[:, rows]
         scores = compare(compared, k, self.similarity)  # (heads, rows, N)
         by_distance = (self.bias, self.position_keys, self.position_queries)
-        if by_distance == (None, None, None) and not self.causal and not self.window:
-            return scores[None]
+        if by_distance != (None, None, None) or self.causal or self.window:
+            self._add_and_hide(scores, q, k, heads, rows)
+        if self.edges is not None:
+            numbers = np.arange(heads.stop)[heads] if isinstance(heads, slice) else heads
+            scores[self.edges.mask(numbers, rows)] = _LOWEST
+        return scores[None]
+
+    def _add_and_hide(
+        self, scores: FloatArray, q: FloatArray, k: FloatArray, heads: Places, rows: Places
+    ) -> None:
+        """Add what scores have by distance, and hide keys that are too far, in place."""
         length = scores.shape[-1]
         distance = np.arange(length) - np.arange(length)[rows][:, None]  # key - query: (rows, N)
         if self.position_keys is not None:
@@ -98,7 +114,6 @@ class GraphLayer:
             scores[:, distance > 0] = _LOWEST
         if self.window:
             scores[:, np.abs(distance) > self.window] = _LOWEST
-        return scores[None]
 
     def _scaled(self, x: FloatArray) -> FloatArray:
         """Multiply queries or keys by the scale of their dot products."""
@@ -110,7 +125,12 @@ class GraphLayer:
     def probabilities(self, sequences: slice, heads: Places, rows: Places) -> FloatArray:
         """Return fetched softmax weights, or compute them, float32 (1, heads, rows, N)."""
         if self.maps is None:
-            return softmax(self.scores(sequences, heads, rows))
+            scores = self.scores(sequences, heads, rows)
+            empty = scores.max(-1) <= _LOWEST if self.may_lack_keys else None
+            computed = softmax(scores)
+            if empty is not None:
+                computed[empty] = 0
+            return computed
         (weights,) = self.maps.of(heads)
         return weights[None, :, rows if self.rows is None else find(self.rows, rows)]
 

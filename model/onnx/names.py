@@ -3,6 +3,9 @@
 A graph runs B sequences padded to N tokens each. L, H, D and C are as in `model.contract`. The first three
 inputs, int64 (B, N), are those of every exported BERT. The other inputs, int64, are `cells` and the lists
 that select what the graph returns; an empty list costs nothing.
+
+A graph beside it also has the inputs `layer_changes`, and runs interventions. It is another one so that a run
+without them costs what it did.
 """
 
 from collections.abc import Callable, Sequence
@@ -113,6 +116,17 @@ def position_queries(layer: int) -> str:
     Column N − 1 + d is what a key is also compared with, for queries d positions before it.
     """
     return f"position_queries_{layer}"
+
+
+def layer_changes(layer: int) -> list[str]:
+    """List the inputs that change the attention of a layer, all float32.
+
+    Blocked edges are R rectangles in each sequence: 1 for the queries of each head (B, H, N, R) and for the
+    keys (B, 1, R, N) of each. Then the factors of the outputs of heads (B, H, 1, 1), and the shares of tokens
+    in a mean that is added to each output (B, H, 1, N). Axes may be 1 where all is the same, but for N of the
+    shares.
+    """
+    return [f"{kind}_{layer}" for kind in ("blocked_queries", "blocked_keys", "head_scales", "mean_shares")]
 
 
 def by_distance(config: EncoderConfig) -> list[Callable[[int], str]]:

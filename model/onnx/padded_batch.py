@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from model.arrays import NUMPY
 from model.contract import Batch, FloatArray, Output, SentenceWant, Want
 from model.encoder.config import EncoderConfig
+from model.encoder.interventions import EdgeWords
 from model.heads.pooling import Bags
 from model.heads.running import Heads, head_outputs
 from model.heads.vectors import sentences
@@ -19,7 +20,8 @@ from model.inspection.maps import MapObserver
 from model.inspection.rollout import RolloutObserver
 from model.inspection.statistics import StatisticsObserver
 from model.onnx import names as graph
-from model.onnx.fetches import Fetches
+from model.onnx.changes import feed_changes
+from model.onnx.fetches import Fetches, is_changed
 from model.onnx.graph_layer import FetchedHeads, GraphLayer
 from model.progress import Progress
 
@@ -94,7 +96,17 @@ class PaddedBatch:
             feed[graph.pair_heads(layer)] = np.array(heads, np.int64)
         for layer, heads, _ in self.fetches.norms:
             feed[graph.norm_heads(layer)] = np.array(heads, np.int64)
+        if self.is_changed:
+            changes = [want.interventions for want in self._wants]
+            feed |= feed_changes(
+                changes, self._real, self.fetches.depth, layers=layers, heads=self._config.num_heads
+            )
         return feed
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the run of some member is changed."""
+        return any(map(is_changed, self._wants))
 
     def _cells(self, state: int) -> NDArray[np.int64]:
         """List the tokens whose hidden state is wanted, one sequence after another."""
@@ -135,7 +147,10 @@ class PaddedBatch:
             [want.sentence for want in self._wants], lambda *which: self._pool(results, *which), heads.dense
         )
         predicted = head_outputs(
-            self._wants, lambda i: self._state(i, self._config.num_layers, results), heads
+            self._wants,
+            lambda i: self._state(i, self._config.num_layers, results),
+            lambda i: self._input_ids[i, : self._lengths[i]],
+            heads,
         )
         return [
             replace(
@@ -184,7 +199,7 @@ class PaddedBatch:
         output = Output()
         if want.attention is None and want.summary is None:
             return output
-        layers = self._layers(member, results, progress)
+        layers = self._layers(member, want, results, progress)
         length = int(self._lengths[member])
         if want.attention is not None:
             kind = RolloutObserver if want.attention.aggregate == "rollout" else MapObserver
@@ -197,10 +212,13 @@ class PaddedBatch:
             output = replace(output, summary=statistics.output(0))
         return output
 
-    def _layers(self, member: int, results: Mapping[str, Array], progress: Progress) -> dict[int, GraphLayer]:
+    def _layers(
+        self, member: int, want: Want, results: Mapping[str, Array], progress: Progress
+    ) -> dict[int, GraphLayer]:
         """Extract one sequence's attention from every fetched layer."""
         n, longest = self._lengths[member], self._real.shape[1]
         layers = _Layers(self._config, progress)
+        edges = EdgeWords(want.interventions.edges if want.interventions is not None else (), n)
         for number, heads, rows in self.fetches.maps:
             weights = results[graph.attention(number)][member, :, :, :n]
             listed = None if rows is None else np.array(rows, np.int64)
@@ -215,7 +233,8 @@ class PaddedBatch:
                 for name, field in _BY_DISTANCE.items()
                 if name(number) in results
             }
-            layers[number] = replace(layers[number], pairs=FetchedHeads(listed, (q, k)), **fetched)
+            fetched |= {"pairs": FetchedHeads(listed, (q, k)), "edges": edges.layer(number) or None}
+            layers[number] = replace(layers[number], **fetched)
         for number, heads, _ in self.fetches.norms:
             norms = results[graph.value_norms(number)][member, :, :n]
             layers[number] = replace(layers[number], norms=FetchedHeads(np.array(heads, np.int64), (norms,)))

@@ -82,12 +82,18 @@ class Graph:
         *,
         spin: bool = False,
         prepacked: bool = False,
+        packed: bool = True,
     ) -> None:
-        """Open a graph; `prepacked` says that `prepack` wrote it, so that nothing is left to optimise."""
+        """Open a graph; `prepacked` says that `prepack` wrote it, so that nothing is left to optimise.
+
+        Unless it is to be `packed`, its products read the mapped weights, and need no memory for others.
+        """
         self.path = path
         self._device = processor
         options = serving_options(threads, spin=spin)
         bound_constants(options, path)
+        if not packed:
+            options.add_session_config_entry("session.disable_prepacking", "1")
         if prepacked:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         self._session = _open(path, options, processor)

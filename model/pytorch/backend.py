@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import cast
 
 import numpy as np
@@ -21,7 +21,7 @@ from model.contract import (
     SentenceWant,
     Want,
 )
-from model.encoder.adapters import TaskRows
+from model.encoder.adapters import task_rows
 from model.encoder.encoder import Encoder
 from model.encoder.linear import read_matrices, suitable_rows
 from model.encoder.packing import Packing
@@ -34,6 +34,8 @@ from model.heads.sparse import Splade
 from model.heads.vectors import of_pooled, sentences
 from model.lanes import choose_lanes, count_cores
 from model.progress import Progress
+from model.pytorch.differentiable import Scores
+from model.pytorch.gradients import Gradients
 from model.pytorch.kernels.library import end_threads
 from model.pytorch.kernels.short_passes import ShortPasses
 from model.pytorch.observing import BatchObserver, blocked_edges
@@ -113,6 +115,8 @@ class TorchBackend:
         )
         adapters = self.encoder.config.adapters
         self._tasks = {name: i for i, name in enumerate(adapters.tasks if adapters else ())}
+        scores = Scores(self._heads, ops, self.encoder.config.num_layers)
+        self._gradients = Gradients(self.encoder, checkpoint.parts, scores, self._tasks)
         self.info: ModelInfo = replace(
             checkpoint.folder.describe(
                 backend="torch",
@@ -160,7 +164,7 @@ class TorchBackend:
         """Run one packed batch; see `Backend.run`."""
         torch.set_num_threads(max(1, self._threads // lanes))  # for products started by this thread
         try:
-            return self._run(batch, progress or Progress())
+            return self._run_all(batch, progress or Progress())
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise OutOfMemory(str(error)) from error
         except RuntimeError as error:
@@ -168,6 +172,18 @@ class TorchBackend:
             if "DefaultCPUAllocator" in str(error):
                 raise OutOfMemory(str(error)) from error
             raise
+
+    def _run_all(self, batch: Batch, progress: Progress) -> list[Output]:
+        """Run sequences that want gradients apart from the others."""
+        wanting = [i for i, want in enumerate(batch.wants) if want.gradient is not None]
+        if not wanting:
+            return self._run(batch, progress)
+        progress.check()
+        outputs = self._gradients.run(batch, wanting, progress)
+        others = [i for i in range(len(batch)) if i not in outputs]
+        if others:
+            outputs |= zip(others, self._run(_only(batch, others), progress), strict=True)
+        return [outputs[number] for number in range(len(batch))]
 
     @torch.inference_mode()
     def _run(self, batch: Batch, progress: Progress) -> list[Output]:
@@ -230,7 +246,7 @@ class TorchBackend:
         )
         wants = [batch.wants[i] for i in order]
         ids, segments = self._rows_of(batch, [slice(bounds[i], bounds[i + 1]) for i in order])
-        tasks = _task_rows([task[i] for i in order], packing)
+        tasks = task_rows([task[i] for i in order], packing)
         kernels = self._kernels is not None and not tasks
         observer = BatchObserver(packing, wants, self.device, kernels=kernels, tasks=[task[i] for i in order])
         last = self.info.layers
@@ -243,7 +259,12 @@ class TorchBackend:
             tasks,
         )
         vectors = self._pool(states, packing, [want.sentence for want in wants])
-        heads = head_outputs(wants, lambda i: _token_state(states[last], packing, i), self._heads)
+        heads = head_outputs(
+            wants,
+            lambda i: _token_state(states[last], packing, i),
+            lambda i: ids[packing.starts[i] : packing.starts[i + 1]],
+            self._heads,
+        )
         outputs = {}
         for i, number in enumerate(order):
             tokens = _token_states(states, packing, i, wants[i].token_layers)
@@ -280,6 +301,19 @@ class TorchBackend:
         return sentences(wants, pool, self.dense)
 
 
+def _only(batch: Batch, members: Sequence[int]) -> Batch:
+    """Return a batch of some sequences of another."""
+    bounds = batch.cu_seqlens
+    rows = np.concatenate([np.arange(bounds[i], bounds[i + 1]) for i in members])
+    return Batch(
+        batch.input_ids[rows],
+        batch.segment_ids[rows],
+        np.append(0, np.diff(bounds)[members].cumsum()),
+        tuple(batch.wants[i] for i in members),
+        tuple(batch.unattended[i] for i in members) if batch.unattended else (),
+    )
+
+
 def _in_order(starts: Mapping[int, Start], order: Sequence[int]) -> list[Start | None]:
     """Return where sequences begin, by their place in the order of packing; empty if none has a start."""
     places = {number: place for place, number in enumerate(order)}
@@ -303,17 +337,6 @@ def _joined(vectors: Output | None, observed: Output) -> Output:
         summary=observed.summary,
         finite=vectors.finite and observed.finite,
     )
-
-
-def _task_rows(tasks: Sequence[int | None], packing: Packing) -> list[TaskRows]:
-    """Return the rows of each task, whose sequences lie together; none for sequences without a task."""
-    rows, first = [], 0
-    for task, members in groupby(tasks):
-        last = first + len(list(members))
-        if task is not None:
-            rows.append(TaskRows(task, slice(packing.starts[first], packing.starts[last])))
-        first = last
-    return rows
 
 
 def _token_states(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from model.contract import Output, Want
 from model.encoder.attention import Bias, SelfAttention
-from model.encoder.interventions import BlockedEdges, LayerEdges
+from model.encoder.interventions import BlockedEdges, EdgeWords
 from model.encoder.packing import Packing, Run
 from model.encoder.plan import Plan
 from model.encoder.sharing import Start
@@ -34,7 +34,7 @@ class _Change(NamedTuple):
     """What makes the attention of some sequences another: the task of their adapters, and blocked edges."""
 
     task: int | None
-    edges: tuple[BlockedEdges, ...]
+    edges: EdgeWords
 
 
 def blocked_edges(want: Want) -> tuple[BlockedEdges, ...]:
@@ -86,7 +86,7 @@ class BatchObserver:
         ]
         first = 0
         for (length, attention, summary, task, blocked), members in groupby(keys):
-            change = _Change(task, blocked)
+            change = _Change(task, EdgeWords(blocked, length))
             count = len(list(members))
             run = Run(packing.starts[first], count, length)
             if attention is not None:
@@ -150,7 +150,7 @@ class BatchObserver:
         for observer, run, first, change in self._probed[number]:
             rows = slice(run.start, run.stop)
             shape = (run.count, run.length, *q.shape[1:])
-            edges = LayerEdges(change.edges, number, run.length)
+            edges = change.edges.layer(number)
             q_run, k_run, v_run = (x[rows].view(shape) for x in (q, k, v))
             layer = TensorLayer(attention, q_run, k_run, v_run, bias, change.task, progress, edges or None)
             # What attends again knows nothing of edges that are blocked.

@@ -20,14 +20,17 @@ from model.fields import switch
 from model.files import present, reason, shown
 from model.tokenization import special_tokens as tokens_of
 from model.tokenization.file import check_agreement, read_tokenizer
-from model.tokenization.special_tokens import Defaults, SpecialTokens, read_special_tokens
-from model.tokenization.unigram import (
+from model.tokenization.pieces import (
     build_albert,
     build_camembert,
     build_deberta,
     build_t5,
     build_xlm_roberta,
+    dress_gemma,
+    dress_llama,
+    splits_bytes,
 )
+from model.tokenization.special_tokens import Defaults, SpecialTokens, read_special_tokens
 from model.tokenization.vocabulary import read_lines, read_merges, read_vocabulary
 
 log = logging.getLogger(__name__)
@@ -53,6 +56,8 @@ class _Kind:
     """Puts these steps around it."""
     checks: tuple[str, ...] = ()
     """Settings that must say what the steps of a tokenizer.json do."""
+    keeps_bytes: bool = False
+    """Whether a tokenizer.json whose steps are of bytes is taken as it is."""
 
 
 def find_tokenizer(
@@ -101,6 +106,8 @@ def _adapt(tokenizer: Tokenizer, folder: Path, name: str, settings: Settings) ->
 def _has_steps(kind: _Kind, tokenizer: Tokenizer, tokens: SpecialTokens) -> bool:
     """Return whether a class puts its own steps around the model of a tokenizer.json."""
     if kind.model is None or not isinstance(tokenizer.model, kind.model):
+        return False
+    if kind.keeps_bytes and splits_bytes(tokenizer):
         return False
     # Without its special tokens, the model is one of another class that the folder does not name.
     return all(tokenizer.token_to_id(tokens[role]) is not None for role in kind.defaults.required)
@@ -334,6 +341,8 @@ _KINDS = {
     ),
     "GPT2Tokenizer": _Kind((), tokens_of.GPT2, None, None, models.BPE, _dress_bytes),
     "Qwen2Tokenizer": _Kind((), tokens_of.QWEN2, None, None, models.BPE, _dress_qwen2),
+    "LlamaTokenizer": _Kind((), tokens_of.LLAMA, None, None, models.BPE, dress_llama, keeps_bytes=True),
+    "GemmaTokenizer": _Kind((), tokens_of.GEMMA, None, None, models.BPE, dress_gemma),
     "EsmTokenizer": _Kind(("vocab.txt",), tokens_of.ESM, _build_esm, _surround_esm),
     "XLMRobertaTokenizer": _Kind(
         ("sentencepiece.bpe.model",),

@@ -259,4 +259,15 @@ DEBERTA = Defaults(
 )
 _END = "<|endoftext|>"
 GPT2 = Defaults({"unk_token": _END, "bos_token": _END, "eos_token": _END}, required=())
+LLAMA = Defaults({"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}, required=())
+GEMMA = Defaults(
+    {
+        "unk_token": "<unk>",
+        "bos_token": "<bos>",
+        "eos_token": "<eos>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+    },
+    required=(),
+)
 QWEN2 = Defaults({"unk_token": _END, "eos_token": _END, "pad_token": _END}, required=())

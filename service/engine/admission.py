@@ -116,6 +116,16 @@ def exceeds(demand: Demand, load: Load, limit_s: float) -> bool:
     return load.seconds > _allowed_s(demand, load, limit_s) or _late_s(demand, load) > 0
 
 
+def fits_beside_heaviest(demand: Demand, load: Load, others_s: float, limit_s: float) -> bool:
+    """Whether a light client's request is taken although it `exceeds`, since one client has filled the time.
+
+    An idle device takes any request, and several processes may each take one at the same moment; what is
+    light is run beside these, not behind them. `others_s` is the work of all clients but the heaviest.
+    """
+    light = _is_light(demand, load, limit_s) and others_s + demand.seconds <= _RESERVED * limit_s
+    return light and _late_s(demand, load) <= 0
+
+
 def wait_s(demand: Demand, load: Load, limit_s: float) -> float:
     """Return after how many seconds a refused request would find room, if no other came before it."""
     soonest_s = load.seconds - _LOW * max(0.0, _allowed_s(demand, load, limit_s))
@@ -135,12 +145,15 @@ def _allowed_s(demand: Demand, load: Load, limit_s: float) -> float:
     waiting may have no more than it leaves free (Choudhury & Hahne 1998), unless the request comes back when
     it was told to: others, who did not wait, have filled the room that it was promised.
     """
-    light_s = _LIGHT * limit_s
-    light = min(load.own_s + demand.seconds, load.seconds) <= light_s
+    light = _is_light(demand, load, limit_s)
     allowed_s = (limit_s if light else (1 - _RESERVED) * limit_s) - demand.seconds
-    if load.own_s > light_s and not demand.returned:
+    if load.own_s > _LIGHT * limit_s and not demand.returned:
         allowed_s = (allowed_s - demand.seconds) / (1 + load.own_s / load.seconds)
     return allowed_s
+
+
+def _is_light(demand: Demand, load: Load, limit_s: float) -> bool:
+    return min(load.own_s + demand.seconds, load.seconds) <= _LIGHT * limit_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,28 +11,25 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 from model.contract import Backend, ChunksWant, Encoding, FloatArray, Output, Role, Want
 from model.errors import InferenceError
 from model.tokenization.decoding import Decoder
 from model.tokenization.long_text import Reserve
 from model.tokenization.tokenizer import Text, TextTokenizer, Truncation
-from service.engine.admission import DeadlineTooShort, Demand, OverloadedError, QueueFull, Retry
+from service.engine.admission import Demand, OverloadedError, QueueFull, Retry
 from service.engine.inline_passes import InlinePasses
-from service.engine.jobs import Job, Waiting
+from service.engine.jobs import Job, describe
 from service.engine.lane_scheduler import LaneScheduler
-from service.engine.measuring import (
-    is_shared,
-    measure_speed,
-    share,
-    warm_up,
-)
+from service.engine.measuring import is_shared, measure_speed, share, warm_up
 from service.engine.permit import Permit
 from service.engine.queueing import EXPRESS, WaitingQueue
 from service.engine.runner import STALL_S, Runner
 from service.engine.throughput import Throughput
 from service.engine.tokenizing import Tokenizing
 from service.sharing.scoreboard import Counters
+from service.system.off_loop import off_loop
 from service.telemetry.metrics import Metrics
 from service.telemetry.text_warnings import Vocabulary
 
@@ -44,6 +41,8 @@ _TIMEOUT_S = 30.0
 """The default time in which requests must be answered, unless the longest text takes more than half of it."""
 # Tokenized in less time than it takes to hand over to another thread.
 _SMALL_BODY_BYTES = 512
+# Described for the queue in some two milliseconds.
+_MANY_SEQUENCES = 1024
 _LOST = "An output of this request was lost."
 
 
@@ -258,7 +257,10 @@ class Engine:
             with self._queue.reserve(demand):
                 steps = tokenizer.encode_in_steps(texts, truncation, prompt, reserve)
                 encodings = await self._tokenizing.run(steps, permit.client, permit.body_bytes)
-            self._throughput.record_tokens(sum(map(len, encodings)), permit.body_bytes)
+            tokens = sum(map(len, encodings))
+            permit.keep(encodings, (), tokens)
+            permit.keep_long(encodings, self.info.max_length)
+            self._throughput.record_tokens(tokens, permit.body_bytes)
         seconds = time.perf_counter() - start
         self.vocabulary.note(encodings)
         self._metrics.stages(self.name, tokenize=seconds)
@@ -283,7 +285,7 @@ class Engine:
                 compute_s = time.perf_counter() - start
                 self._metrics.stages(self.name, queue=0.0, compute=compute_s)
                 return Result(outputs, 0.0, compute_s)
-        job = self._enqueue(encodings, wants, permit)
+        job = await self._enqueue(encodings, wants, permit)
         try:
             await job.done
         finally:
@@ -313,7 +315,7 @@ class Engine:
                 done.exception()  # marks it as retrieved: asyncio logs exceptions that never are
             changed.set()
 
-        job = self._enqueue(encodings, wants, permit or Permit(), arrived)
+        job = await self._enqueue(encodings, wants, permit or Permit(), arrived)
         job.done.add_done_callback(settled)
         left = len(encodings)
         try:
@@ -342,7 +344,7 @@ class Engine:
             for runner in self._runners:
                 runner.stop_unwanted()
 
-    def _enqueue(
+    async def _enqueue(
         self,
         encodings: Sequence[Encoding],
         wants: Sequence[Want],
@@ -350,11 +352,6 @@ class Engine:
         arrived: Callable[[int, Output], None] | None = None,
     ) -> Job:
         """Add the sequences of one request to the queue; raises OverloadedError or DeadlineTooShort."""
-        lengths, speed = [len(encoding) for encoding in encodings], self._throughput.speed
-        if (seconds := speed.least_seconds(lengths)) > permit.within_s:
-            raise DeadlineTooShort(sum(lengths), seconds, permit.within_s)
-        if not permit.only_connection:
-            self._scheduler.end_helpers()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         job = Job(
             [None] * len(encodings),
@@ -366,11 +363,11 @@ class Engine:
             client=permit.client,
             returned=permit.returned,
         )
-        expected = {length: speed.seconds(length) for length in set(lengths)}
-        sequences = [
-            Waiting(job, i, encoding, want, expected[length])
-            for i, (encoding, want, length) in enumerate(zip(encodings, wants, lengths, strict=True))
-        ]
+        queued = partial(describe, job, encodings, wants, self._throughput.speed, permit.within_s)
+        sequences = await off_loop(queued) if len(encodings) > _MANY_SEQUENCES else queued()
+        if not permit.only_connection:
+            self._scheduler.end_helpers()
+        permit.keep(encodings, wants, sum(map(len, encodings)))
         self._queue.add(sequences, expected=self._expected_tokens(permit.body_bytes) > 0)
         permit.queued = True
         return job

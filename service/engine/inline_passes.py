@@ -70,6 +70,6 @@ class InlinePasses:
 
 def _is_plain(want: Want) -> bool:
     """Whether a sequence wants only hidden states, pooled or not, which takes one pass and no other step."""
-    if want.task is not None or want.interventions is not None:
+    if want.task is not None or want.interventions is not None or want.gradient is not None:
         return False
     return want.attention is None and want.summary is None and not want.heads

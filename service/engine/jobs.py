@@ -4,10 +4,13 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 
 from model.contract import Encoding, Output, Want
+from service.engine.admission import DeadlineTooShort
+from service.engine.speed import Speed
 
 log = logging.getLogger(__name__)
 
@@ -88,14 +91,32 @@ class Waiting:
     index: int
     encoding: Encoding
     want: Want
+    tokens: int
+    """Its length, once for each pass; at least 1, so that an empty text counts as work too."""
     seconds: float = 0.0
     """How long it would take to run, beside others that keep all cores busy."""
     overtaken: int = 0
 
-    @property
-    def tokens(self) -> int:
-        """Its length; at least 1, so that an empty text counts as work too."""
-        return max(1, len(self.encoding))
+
+def describe(
+    job: Job, encodings: Sequence[Encoding], wants: Sequence[Want], speed: Speed, within_s: float
+) -> list[Waiting]:
+    """Describe the sequences of a job for the queue.
+
+    Raises DeadlineTooShort if they take more than `within_s` seconds at the least. It changes nothing, so it
+    may run beside the event loop.
+    """
+    lengths, passes = [len(encoding) for encoding in encodings], [want.passes for want in wants]
+    tokens = [max(1, length) * times for length, times in zip(lengths, passes, strict=True)]
+    seconds = speed.least_seconds(chain.from_iterable(map(repeat, lengths, passes)))
+    if seconds > within_s:
+        raise DeadlineTooShort(sum(tokens), seconds, within_s)
+    expected = {length: speed.seconds(length) for length in set(lengths)}
+    every = zip(encodings, wants, tokens, lengths, passes, strict=True)
+    return [
+        Waiting(job, i, encoding, want, size, expected[length] * times)
+        for i, (encoding, want, size, length, times) in enumerate(every)
+    ]
 
 
 class Deadlines:

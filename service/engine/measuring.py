@@ -48,7 +48,7 @@ def warm_up(backend: Backend, tokenizer: TextTokenizer, lanes: int) -> None:
     parameters: of larger ones some kinds run through a few layers only, or for the first time in a request.
     """
     info, plain = backend.info, plain_want(backend.info)
-    attention = AttentionWant(layers=(info.layers - 1,), heads=(0,))
+    attention = AttentionWant(layers=info.attention_layers[-1:], heads=(0,))
     wants = [plain]
     wants += [replace(plain, attention=attention)] if info.exposes_attention else []
     wants += [replace(plain, task=task) for task in info.tasks[:1]]

@@ -16,6 +16,7 @@ from service.engine.admission import (
     Retry,
     RetryTimes,
     exceeds,
+    fits_beside_heaviest,
     wait_s,
 )
 from service.engine.batching import Candidate, take_batch
@@ -341,7 +342,11 @@ class WaitingQueue:
         limit = tolerance * self.max_tokens
         if not self._clients.may_hold(demand.client, demand.tokens, limit, returned=demand.returned):
             return False
-        return not exceeds(demand, self._load(demand.client), tolerance * self.timeout_s)
+        load, limit_s = self._load(demand.client), tolerance * self.timeout_s
+        if not exceeds(demand, load, limit_s):
+            return True
+        others_s = self._throughput.seconds(self._clients.beside_heaviest)
+        return fits_beside_heaviest(demand, load, others_s, limit_s)
 
     def _drop_abandoned(self) -> None:
         clients = set()

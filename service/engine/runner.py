@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from model.contract import Backend, Batch, Output
+from model.contract import Backend, Batch, Output, Want
 from model.errors import InferenceError, NotFinite, OutOfMemory, Stopped
 from model.progress import Progress
 from service.engine.jobs import Job, Waiting
@@ -183,14 +183,14 @@ class Runner:
         )
         lanes = 1 if has_all_cores else self._scheduler.shares
         if self._turn is not None:
-            self._scheduler.charge(self._turn, tokens)
+            self._scheduler.charge(self._turn, sum(w.tokens for w in batch))
         lengths = [len(w.encoding) for w in batch]
         start = self._watch(batch, lanes)
         try:
             outputs = self._run_packed(packed, lanes, self._progress, background=self._yields)
         finally:
             self._progress = None
-        if not self._express:
+        if not self._express and all(_is_ordinary(waiting.want) for waiting in batch):
             self._throughput.record_batch(lengths, time.perf_counter() - start, lanes=lanes)
         padding = self._backend.cost(lengths) - tokens
         self._metrics.batch(self._name, inputs=len(batch), tokens=tokens, padding=padding)
@@ -226,7 +226,7 @@ class Runner:
         """Split a failed batch in half and retry; if it ran out of memory, halve the budget too."""
         exhausted = isinstance(error, OutOfMemory)
         if exhausted and len(batch) > 1:
-            tokens = sum(len(w.encoding) for w in batch)
+            tokens = sum(w.tokens for w in batch)
             self._throughput.halve_budget(tokens)
             self._metrics.inference_failure(self._name, "out-of-memory")
             budget = self._throughput.budget
@@ -249,6 +249,11 @@ class Runner:
         """Fail a request; what waits of it is dropped now, not once the event loop has told its client."""
         self._queue.abandon(job)
         job.finish(error)
+
+
+def _is_ordinary(want: Want) -> bool:
+    """Whether its pass takes as long as others: not if it goes back, too, or may share layers."""
+    return want.passes == 1 and want.interventions is None
 
 
 def _lower_priority() -> None:

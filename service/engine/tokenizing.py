@@ -123,6 +123,7 @@ class Tokenizing:
             start = time.perf_counter()
             ended = self._turn(job)
             self._end_turn(job, time.perf_counter() - start, ended=ended)
+            del job  # its tokens are not kept until the next request
 
     def _next(self, *, first_new: bool) -> _Job | None:
         with self._changed:

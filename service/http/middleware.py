@@ -15,6 +15,7 @@ from service.http.request_context import RequestContext, open_context
 from service.lifecycle import ServiceState
 from service.problems import INTERNAL_ERROR, Problem, shut_down_too_soon
 from service.refusals import retry_after
+from service.system.off_loop import empty_later
 from service.telemetry.metrics import CLIENT_GONE, UNMATCHED
 from service.telemetry.request_record import Ended
 
@@ -118,6 +119,7 @@ class RequestMiddleware:
         finally:
             complete = status and not (context.gone or context.cut_off)
             self.state.memory.release(context.permit)
+            empty_later(context.permit.emptied)
             self._count(
                 scope["method"], context, status if complete else CLIENT_GONE, time.perf_counter() - start
             )

@@ -6,7 +6,6 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Generic, TypeVar
 
 import orjson
@@ -16,50 +15,24 @@ from starlette.requests import ClientDisconnect, Request
 from service.http.json_body import MAX_INDICES, MAX_VALUES, REST, TooManyValuesError, parse
 from service.http.negotiation import ARRAY_TYPES, json_coding, negotiate
 from service.http.request_context import Body, RequestContext, context_of
+from service.http.request_schema import SPLIT, RequestSchema
 from service.memory_limits import ARRIVING, PARSED, SMALL_BYTES
 from service.problems import Problem, from_validation_error
 from service.replies.decompression import DamagedError, LargerError, decompress, most_bytes
-from service.replies.formats import FORMATS
 from service.replies.style import ArrayType, Format
 from service.system.off_loop import off_loop
 
-RequestT = TypeVar("RequestT", bound=BaseModel)
+RequestT = TypeVar("RequestT", bound=RequestSchema)
 
 # More than any schema has; a body with more is refused for that, without checking each field.
 _MAX_FIELDS = 64
 # A pair and its two texts.
 _VALUES_PER_INPUT = 3
 _WITHOUT_UINT8 = [known for known in ARRAY_TYPES if known != "uint8"]
-SPLIT = "split it into several requests"
-"""What to do about a body of too many values."""
-SEVERAL = "split them into several requests"
-"""What to do about too many inputs."""
 ABANDON_FACTOR = 8
 """A body this many times its limit is not read to the end: the connection is closed after the response."""
 INLINE_BYTES = 64 * 1024
 """What is as small is read, and decompressed, on the event loop: in less than a millisecond."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """What a schema says of its requests, by attributes of the same names."""
-
-    formats: tuple[Format, ...]
-    sources: tuple[str, ...]
-    most_inputs: int | None
-    most_numbers: int | None
-    fewer_values: str
-
-
-@cache
-def _rules(schema: type[BaseModel]) -> _Rules:
-    return _Rules(
-        getattr(schema, "formats", tuple(FORMATS)),
-        getattr(schema, "sources", (getattr(schema, "listed", "inputs"),)),
-        getattr(schema, "most_inputs", None),
-        getattr(schema, "most_numbers", None),
-        getattr(schema, "fewer_values", SPLIT),
-    )
 
 
 @dataclass(slots=True)
@@ -69,33 +42,20 @@ class ParsedRequest(Generic[RequestT]):
     body: RequestT
     format: Format
     dtype: ArrayType
-    count: int
-    """How many inputs were sent; `body` has at most `limit` of them."""
-    limit: int
-    """How many a request may have."""
     transient: int = 0
     """Bytes that are reserved for what the body was parsed to, and are not needed any more."""
 
 
-async def read_request(
-    request: Request, schema: type[RequestT], counted: str = ""
-) -> ParsedRequest[RequestT]:
+async def read_request(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:
     """Read and validate a request, whose body may have been read before.
-
-    `counted` is the field whose items are its inputs, of which it may have only so many: the 413 names it.
-    A schema may say how many inputs a request may have by default, as `most_inputs`; name the field that
-    lists them, as `listed`, or several of which a request has one, as `sources`; the `formats` of the
-    response; as `most_numbers`, how many items that list may have where they are numbers instead of inputs;
-    and as `fewer_values`, what to do about a body of too many values.
 
     Raises Problem, or ClientDisconnect if the client disconnects first.
     """
     context = context_of(request.scope)
-    rules = _rules(schema)
-    limit = context.state.settings.inputs_of(rules.most_inputs)
-    most_numbers = rules.most_numbers or limit
-    body = context.body or await read_body(request, rules.formats, most_numbers, rules.fewer_values)
-    raw, count = _count(body, limit, rules.sources, most_numbers)
+    limit = context.state.settings.inputs_of(schema.most_inputs)
+    most_numbers = schema.most_numbers or limit
+    body = context.body or await read_body(request, schema.formats, most_numbers, schema.fewer_values)
+    raw, count = _count(body, limit, schema.sources or (schema.listed,), most_numbers)
     form = context.form
     if form.fault is not None:
         raise form.fault
@@ -110,12 +70,11 @@ async def read_request(
         checked = schema.model_validate(raw)
     except ValidationError as error:
         raise from_validation_error(error, schema) from None
-    if counted:
-        check_count(count, limit, counted)
+    checked.check(count, limit)
     if form.dtype == "uint8":
         _refuse_uint8(checked)
     context.body = None
-    return ParsedRequest(checked, form.format, form.dtype, count, limit, body.transient)
+    return ParsedRequest(checked, form.format, form.dtype, body.transient)
 
 
 async def read_body(
@@ -259,16 +218,6 @@ def _refuse_uint8(body: BaseModel) -> None:
             "invalid-request",
             f"dtype is uint8, {why}: use one of the dtypes {', '.join(_WITHOUT_UINT8)}.",
             members={"field": "query.dtype", "actual": "uint8", "allowed": _WITHOUT_UINT8},
-        )
-
-
-def check_count(count: int, limit: int, field: str = "inputs", way_out: str = SEVERAL) -> None:
-    """Raise the 413 for more inputs, listed in `field`, than a request may have."""
-    if count > limit:
-        raise Problem(
-            "too-many-inputs",
-            f"{field} has {count} items and the limit is {limit}: {way_out}.",
-            members={"field": field, "limit": limit, "actual": count},
         )
 
 

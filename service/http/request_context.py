@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 import os
 import re
 import uuid
@@ -25,6 +26,8 @@ from service.telemetry.trace_context import read_traceparent
 _KEY = "context"
 _SANE_ID = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
 _NUMBERS = itertools.count(1)
+# Digits of X-Request-Timeout-Ms; values above the service's own timeout have no effect.
+_MAX_DIGITS = 18
 
 
 class _Prefix:
@@ -99,6 +102,22 @@ class RequestContext:
     def inference(self) -> bool:
         """Whether its endpoint computes with a model."""
         return self.endpoint is not None and self.endpoint.inference
+
+    @property
+    def timeout_s(self) -> float:
+        """The seconds that its header gives it, infinity without one; raises Problem."""
+        given = self.timeout_ms
+        if given is None:
+            return math.inf
+        digits = given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS
+        if not (digits and int(given) > 0):
+            raise Problem(
+                "invalid-request",
+                "The header X-Request-Timeout-Ms must be a whole number of milliseconds, at least 1 and with "
+                f"at most {_MAX_DIGITS} digits.",
+                members={"field": "X-Request-Timeout-Ms", "actual": given},
+            )
+        return int(given) / 1000
 
     def identify(self) -> bool:
         """Find out whose API key it has; returns whether it may be served where one is required."""

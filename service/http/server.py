@@ -289,7 +289,7 @@ def open_listeners(settings: Settings) -> list[socket.socket]:
             exposed.append(address)
     if exposed and not settings.secured:
         log.warning(
-            "%s: whoever reaches this address may use the service, since no API keys are set "
+            "%s: anyone who can reach this address can use the service, since no API keys are set "
             "(HEADLIGHT_API_KEYS_FILE)",
             ", ".join(exposed),
         )

@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.endpoints import Endpoint, Handler
-from service.http.request_body import ParsedRequest
+from service.http.request_body import ParsedRequest, read_request
+from service.http.request_schema import RequestSchema
 from service.problems import KINDS, Problem
 from service.protocols.exchange import Exchange
-from service.protocols.lenient import Fields, read_asked
 
 JSON = "application/json"
 Described = dict[str, Any]
@@ -48,7 +48,7 @@ class Contract:
     """Builds the response for a problem, given its status, and the request's path and id."""
     statuses: Mapping[str, HTTPStatus]
     """By the kind of a problem, where another server has others than `KINDS`."""
-    read: Read = read_asked
+    read: Read = read_request
     """Reads a request that a model answers, and checks it."""
     clients: str = ""
     """Whose clients speak it, if it is that of another server: "OpenAI's"."""
@@ -89,20 +89,22 @@ class Contract:
             **further,
         )
 
-    def inference(
+    def answering(
         self,
         path: str,
-        handler: Handler,
-        summary: str | None,
-        request: type[BaseModel],
+        answer: Answer,
+        summary: str,
+        request: type[RequestSchema],
         response: Any,
-        examples: Mapping[str, Any],
+        examples: Mapping[str, Any] | None = None,
         **further: Any,
     ) -> Endpoint:
-        """Describe a route for whose response a model runs."""
+        """Describe a route for whose response a model runs; without `examples`, it shows its schema's."""
+        if examples is None:
+            examples = {"request": {"summary": summary, "value": orjson.loads(request.example)}}
         return self.endpoint(
             path,
-            handler,
+            self._handler(answer, request),
             summary,
             response,
             methods=("POST",),
@@ -111,20 +113,6 @@ class Contract:
             guarded=True,
             **further,
         )
-
-    def answering(
-        self,
-        path: str,
-        answer: Answer,
-        summary: str,
-        request: type[Fields],
-        response: Any,
-        **further: Any,
-    ) -> Endpoint:
-        """Describe such a route that reads requests as all of the protocol, and shows their example."""
-        handler = self._handler(answer, request)
-        example = {"summary": summary, "value": orjson.loads(request.example)}
-        return self.inference(path, handler, summary, request, response, {"request": example}, **further)
 
     def operation(
         self,
@@ -148,7 +136,7 @@ class Contract:
             **further,
         )
 
-    def _handler(self, answer: Answer, schema: type[Fields]) -> Handler:
+    def _handler(self, answer: Answer, schema: type[RequestSchema]) -> Handler:
         """Make what reads a request, checks it, and answers it in time."""
 
         async def handle(request: Request) -> Response:

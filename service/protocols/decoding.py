@@ -11,8 +11,9 @@ from starlette.responses import Response
 
 from model.contract import Encoding
 from model.tokenization.decoding import Decoder
+from model.tokenization.tokenizer import Truncation
 from service.http.delivery import Work
-from service.http.request_body import SEVERAL, check_count
+from service.http.request_schema import SEVERAL, check_count
 from service.problems import Problem
 from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS, Listed
@@ -20,6 +21,8 @@ from service.replies.answer_size import bound
 from service.tasks.results import Expected, Item
 from service.tasks.tokens import check_known
 
+WHOLE = Truncation(allowed=False)
+"""For routes that tokenize without truncation, and so refuse what the model could not read."""
 DECODED = 8
 """A token is decoded in the time in which so many are planned (measured)."""
 # A list takes longer than its tokens alone.

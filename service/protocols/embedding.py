@@ -1,6 +1,6 @@
 """Answers with the vectors of texts, and with their similarities, whatever the protocol."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +15,6 @@ from service.replies.answer_size import bound
 from service.replies.compression import CODINGS
 from service.tasks.compare import CompareOptions, Comparison
 from service.tasks.embed import OWN_VECTORS, EncodePlan, plan_encode
-from service.tasks.precision import Precision
 from service.tasks.prompts import choose_prompt, choose_task, find_prompt
 from service.tasks.results import Expected, Item
 from service.tasks.view import View
@@ -42,19 +41,7 @@ async def embed(
         expected = Expected(plan.shapes(encoding), column_bytes=column_bytes)
         return View(plan.want(encoding), {"index": index}, expected, precision=plan.precision)
 
-    return await answer_views(exchange, encodings, view, way_out, plan.precision)
-
-
-async def answer_views(
-    exchange: Exchange,
-    encodings: Sequence[Encoding],
-    view: Callable[[int, Encoding], View],
-    way_out: str,
-    precision: Precision = "float32",
-) -> Response:
-    """Answer with the item of each input's view; `way_out` says how to make a response smaller."""
-    style = exchange.style(precision=precision)
-    return await exchange.answer(style, encodings, view, way_out)
+    return await exchange.answer(exchange.style(precision=plan.precision), encodings, view, way_out)
 
 
 async def embed_together(

@@ -32,13 +32,12 @@ from service.tasks.chunking.windows import WINDOW_BYTES, LongWindows, windows_ov
 from service.tasks.errors import OptionError
 from service.tasks.interventions import Changes
 from service.tasks.precision import Precision
+from service.tasks.prompts import check_prompt
 from service.tasks.results import Expected, Item
 from service.tasks.view import Sequences, View
 
 T = TypeVar("T")
 
-# Digits of X-Request-Timeout-Ms; values above the service's own timeout have no effect.
-_MAX_DIGITS = 18
 # Planning runs on the event loop for small requests of at most this many tokens, in about 0.5 ms: a thread
 # takes 0.1 ms to begin and to end. Lists of options and of chunks are long only in large bodies.
 _FEW_TOKENS, _SMALL_BYTES = 1000, 8192
@@ -88,7 +87,7 @@ class Exchange:
     def open(cls, request: Request, parsed: ParsedRequest[Any]) -> "Exchange":
         """Find the model and the deadline; raises Problem."""
         context = context_of(request.scope)
-        state, own_s = context.state, _deadline(context.timeout_ms)
+        state, own_s = context.state, context.timeout_s
         engine = state.engine(parsed.body.model)
         seconds = min(engine.timeout_s, own_s)
         left_s = seconds - context.waited_s
@@ -145,12 +144,14 @@ class Exchange:
     ) -> list[Encoding]:
         """Tokenize texts, each preceded by the prompt; raises the 413 if the prompt makes them too large.
 
-        `place` is the option of a text, by its index. `query` is a text that a request has once
-        and that is part of all texts: the 413 holds for it as it does for the prompt. `role` is that of the
-        texts, for a model of late interaction. A request may call this several times. Raises NoTokens for a
-        text of which nothing is left that the model could run, unless none `runs`.
+        `place` is the option of a text, by its index. `query` is a text that a request has once and that is
+        part of all texts: the 413 holds for it as it does for the prompt. `role` is that of the texts, for a
+        model of late interaction. May be called several times. Raises OptionError for a prompt that pairs
+        cannot have, and, unless none `runs`, NoTokens for a text of which nothing is left that the model
+        could run.
         """
         repeated = 0
+        check_prompt(self.engine.info, texts, prompt)
         if prompt or query:
             repeated = len(prompt.encode()) * len(texts) + len(query.encode()) * (len(texts) - 1)
             check_repeated("query" if query else "prompt", repeated, self.state.settings)
@@ -302,6 +303,11 @@ class Exchange:
         self._begin_queue()
         return self.engine.stream(encodings, self._changed(wants), self.context.permit)
 
+    def take_changes(self) -> Changes | None:
+        """Return the interventions of the request, if any; what runs has them then only if it says so."""
+        changes, self._changes = self._changes, None
+        return changes
+
     def _changed(self, wants: Sequence[Want]) -> Sequence[Want]:
         """Have the sequences run with the interventions of the request, if it has any."""
         return wants if self._changes is None else self._changes.add_to(wants)
@@ -375,22 +381,7 @@ class Exchange:
         """Raise the 413 for items that could have more bytes than the limit: `size` in all."""
         limit = self.state.max_response_bytes
         if size > limit:
-            found = [ways] if isinstance(ways, str) else []
-            if not isinstance(ways, str):
-                found = await off_loop(ways, TooLarge(style, expected, limit))
-            check_response(self.state, size, found)
-
-
-def _deadline(given: str | None) -> float:
-    """Return the seconds that the client's header gives this request; infinity without one."""
-    if given is None:
-        return math.inf
-    digits = given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS
-    if not (digits and int(given) > 0):
-        raise Problem(
-            "invalid-request",
-            "The header X-Request-Timeout-Ms must be a whole number of milliseconds, at least 1 and with at "
-            f"most {_MAX_DIGITS} digits.",
-            members={"field": "X-Request-Timeout-Ms", "actual": given},
-        )
-    return int(given) / 1000
+            if isinstance(ways, str):
+                check_response(self.state, size, [ways])
+            else:
+                check_response(self.state, size, await off_loop(ways, TooLarge(style, expected, limit)))

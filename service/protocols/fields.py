@@ -168,12 +168,12 @@ def at_most(count: int) -> BeforeValidator:
 
 
 _INTEGERS = {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": MAX_INDICES}
-_TEXT = {"type": "string"}
-_PAIR = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}
+TEXT = {"type": "string"}
+_PAIR = {"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2}
 _INPUTS = {
     "anyOf": [
-        _TEXT,
-        {"type": "array", "items": _TEXT, "minItems": 1},
+        TEXT,
+        {"type": "array", "items": TEXT, "minItems": 1},
         {"type": "array", "items": _PAIR, "minItems": 1},
     ],
     "examples": ["Hello, world!", ["One text.", "Another text."], [["A text.", "Its pair."]]],
@@ -182,6 +182,7 @@ _INPUTS = {
 WholeNumber = Annotated[int, BeforeValidator(_whole)]
 # Field comes first: after the validator, its bound would be enforced but missing from the schema.
 PositiveNumber = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+StepCount = Annotated[int, Field(ge=1, le=256), BeforeValidator(_whole)]
 CellCount = Annotated[int, Field(ge=1, le=256), BeforeValidator(_whole)]
 
 
@@ -218,5 +219,5 @@ NonEmptyText = Annotated[
 TextList = Annotated[
     list[str],
     PlainValidator(lambda value, info: text_list(value, str(info.field_name))),
-    WithJsonSchema({"type": "array", "items": _TEXT, "minItems": 1}),
+    WithJsonSchema({"type": "array", "items": TEXT, "minItems": 1}),
 ]

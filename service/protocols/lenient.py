@@ -3,16 +3,14 @@
 import json
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError, model_validator
-from starlette.requests import Request
 
 from model.tokenization.tokenizer import Side, Truncation
-from service.http.request_body import ParsedRequest, check_count, read_request
+from service.http.request_schema import RequestSchema
 from service.problems import from_validation_error, writable
 from service.protocols.fields import invalid
-from service.replies.style import Format
 
 
 def _allow_nulls(schema: dict[str, Any]) -> None:
@@ -28,9 +26,6 @@ def _allow_nulls(schema: dict[str, Any]) -> None:
 class Fields(BaseModel):
     """An object of a request: unknown fields and null ones are ignored, as the original does."""
 
-    example: ClassVar[str] = '{"inputs": "a text"}'
-    """A valid one, for errors and the OpenAPI schema."""
-
     model_config = ConfigDict(extra="ignore", protected_namespaces=(), json_schema_extra=_allow_nulls)
 
     @model_validator(mode="before")
@@ -41,17 +36,10 @@ class Fields(BaseModel):
         return value
 
 
-class Asked(Fields):
+class Asked(Fields, RequestSchema):
     """The body of a request that a model answers. Unknown fields are ignored."""
 
-    listed: ClassVar[str] = "inputs"
-    formats: ClassVar[tuple[Format, ...]] = ("json",)
-
     model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
-
-    def check(self, count: int, limit: int) -> None:
-        """Raise the problem of inputs, of which `count` were sent, that are too many or none."""
-        check_count(count, limit, self.listed)
 
     def sent(self, *names: str) -> dict[str, Any]:
         """Return those of some fields that the request has."""
@@ -67,7 +55,6 @@ CUT_AND_NOT = "cuts texts, and they must not be cut: leave out one of the two fi
 """Why vLLM's limit cannot stand beside a field that refuses long texts."""
 
 FieldsT = TypeVar("FieldsT", bound=Fields)
-AskedT = TypeVar("AskedT", bound=Asked)
 
 
 def checked(schema: type[FieldsT], value: object) -> FieldsT:
@@ -76,13 +63,6 @@ def checked(schema: type[FieldsT], value: object) -> FieldsT:
         return schema.model_validate(value)
     except ValidationError as error:
         raise from_validation_error(error, schema) from None
-
-
-async def read_asked(request: Request, schema: type[AskedT]) -> ParsedRequest[AskedT]:
-    """Read and check a request; raises Problem, or ClientDisconnect."""
-    parsed = await read_request(request, schema)
-    parsed.body.check(parsed.count, parsed.limit)
-    return parsed
 
 
 def cut_to(most: int | None, side: Side | None, *, allowed: bool) -> Truncation:

@@ -15,6 +15,7 @@ from service.endpoints import Endpoint, Endpoints
 from service.http.negotiation import ARRAY_TYPES
 from service.problems import KINDS, MEDIA_TYPE, NOT_OF_INFERENCE, ProblemDocument
 from service.replies.formats import FORMATS
+from service.replies.style import Format
 
 _REF = "#/components/schemas/{model}"
 _RETRY = {
@@ -80,7 +81,8 @@ def _describe(operation: dict[str, Any], endpoint: Endpoint, *, keys: bool) -> N
     if keys and endpoint.guarded:
         operation["security"] = [{"bearer": []}]
     if endpoint.request is not None:
-        forms = [FORMATS[name] for name in getattr(endpoint.request, "formats", FORMATS)]
+        names: tuple[Format, ...] = getattr(endpoint.request, "formats", ("json",))
+        forms = [FORMATS[name] for name in names]
         parameters += [_DTYPE] if any(form.binary for form in forms) else []
         for form in forms:
             if form.description:

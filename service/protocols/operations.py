@@ -38,6 +38,7 @@ class ServedModel(BaseModel):
     family: str
     layers: int
     heads: int
+    attention_layers: list[int]
     hidden_size: int
     max_length: int
     pooling: list[str]

@@ -24,7 +24,7 @@ from service.replies.style import AnswerStyle
 from service.replies.too_large import TooLarge, Total, largest
 from service.tasks.attend import AttendOptions, AttentionPlan, plan_attention
 from service.tasks.embed import NO_VECTORS, OWN_VECTORS, plan_encode
-from service.tasks.prompts import prompt_for
+from service.tasks.prompts import choose_prompt, prompt_for
 from service.tasks.rank import (
     Best,
     Method,
@@ -187,9 +187,8 @@ async def _apart(
 
 
 async def _tokenize_pairs(exchange: Exchange, options: RankOptions) -> list[Encoding]:
-    """Tokenize the query with each text, after the model's default prompt if it has one."""
-    info = exchange.engine.info
-    prompt = "" if info.default_prompt_name is None else info.prompts[info.default_prompt_name]
+    """Tokenize the query with each text, after the prompt."""
+    prompt = choose_prompt(exchange.engine.info, options.prompt_name, options.prompt)
     pairs = [(options.query, text) for text in options.read]
     return await exchange.tokenize(pairs, options.truncation, prompt, _TEXT_PLACE, options.query)
 

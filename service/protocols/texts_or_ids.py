@@ -12,7 +12,7 @@ from model.tokenization.tokenizer import Truncation
 from service.memory_limits import TOKEN_BYTES
 from service.protocols.decoding import DECODED
 from service.protocols.exchange import Exchange
-from service.protocols.fields import IDS, Listed, check_total, invalid, whole_numbers
+from service.protocols.fields import IDS, TEXT, Listed, check_total, invalid, whole_numbers
 from service.tasks.tokens import check_known, encoding_of
 
 TextOrIds = str | Sequence[int]
@@ -38,8 +38,7 @@ def texts_or_ids(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
     return Listed(read, flat=False)
 
 
-_TEXT = {"type": "string"}
-TEXTS_OR_IDS = {"anyOf": [_TEXT, IDS, {"type": "array", "items": {"anyOf": [_TEXT, IDS]}}]}
+TEXTS_OR_IDS = {"anyOf": [TEXT, IDS, {"type": "array", "items": {"anyOf": [TEXT, IDS]}}]}
 TextsOrIds = Annotated[Listed[TextOrIds], PlainValidator(texts_or_ids), WithJsonSchema(TEXTS_OR_IDS)]
 
 

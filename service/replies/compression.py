@@ -3,7 +3,8 @@
 import gzip
 import sys
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 from isal import isal_zlib
 from werkzeug.datastructures import Accept
@@ -21,59 +22,28 @@ MIN_BYTES = 16 * 1024
 
 _LEVEL = 1
 _BEST_ZSTD = 12
-_ZLIB_WINDOW = 15
-_GZIP_WINDOW = 16 + _ZLIB_WINDOW
+_WINDOWS = {"gzip": 16 + 15, "deflate": 15}
 
 
-class Zstd:
-    """Zstandard (RFC 8878)."""
+class Encoder(NamedTuple):
+    """Compresses one response; its calls release the interpreter lock for large pieces."""
 
-    def __init__(self) -> None:
-        self._frame = zstd.ZstdCompressor(level=_LEVEL)
-
-    def add(self, piece: bytes | memoryview, *, flush: bool = False) -> bytes:
-        """Compress a piece; with `flush`, all so far can be decompressed from the output so far."""
-        if flush:
-            return self._frame.compress(piece, zstd.ZstdCompressor.FLUSH_BLOCK)
-        return self._frame.compress(piece)
-
-    def end(self) -> bytes:
-        """End the frame."""
-        return self._frame.flush()
-
-
-class Gzip:
-    """gzip (RFC 1952) by ISA-L, seven times faster than zlib."""
-
-    window = _GZIP_WINDOW
-
-    def __init__(self) -> None:
-        self._member = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, self.window)
-
-    def add(self, piece: bytes | memoryview, *, flush: bool = False) -> bytes:
-        """Code a piece."""
-        coded = self._member.compress(piece)
-        return coded + self._member.flush(isal_zlib.Z_SYNC_FLUSH) if flush else coded
-
-    def end(self) -> bytes:
-        """End the member."""
-        return self._member.flush()
-
-
-class Deflate(Gzip):
-    """The same in the frame that HTTP calls deflate: zlib's (RFC 1950)."""
-
-    window = _ZLIB_WINDOW
-
-
-Encoder = Zstd | Gzip
-"""Compresses one response; its calls release the interpreter lock for large pieces."""
-_ENCODERS: dict[str, Callable[[], Encoder]] = {"zstd": Zstd, "gzip": Gzip, "deflate": Deflate}
+    add: Callable[[bytes | memoryview], bytes]
+    """Compresses a piece."""
+    flush: Callable[[], bytes]
+    """Returns what is needed to decompress all so far."""
+    end: Callable[[], bytes]
+    """Returns the end."""
 
 
 def encoder(coding: str) -> Encoder:
-    """Create an encoder for `zstd`, `gzip` or `deflate`."""
-    return _ENCODERS[coding]()
+    """Create an encoder for `zstd` (RFC 8878), `gzip` (RFC 1952), or `deflate`, zlib's (RFC 1950)."""
+    if coding == "zstd":
+        frame = zstd.ZstdCompressor(level=_LEVEL)
+        return Encoder(frame.compress, partial(frame.flush, zstd.ZstdCompressor.FLUSH_BLOCK), frame.flush)
+    # ISA-L is seven times faster than zlib.
+    member = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _WINDOWS[coding])
+    return Encoder(member.compress, partial(member.flush, isal_zlib.Z_SYNC_FLUSH), member.flush)
 
 
 @lru_cache(maxsize=256)

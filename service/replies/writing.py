@@ -33,4 +33,4 @@ def coded(pieces: Iterable[Piece], encoder: Encoder, *, end: bool) -> Iterator[P
     for piece in pieces:
         if part := encoder.add(piece):
             yield part
-    yield encoder.end() if end else encoder.add(b"", flush=True)
+    yield encoder.end() if end else encoder.flush()

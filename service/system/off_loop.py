@@ -16,6 +16,21 @@ T = TypeVar("T")
 _thread = ThreadPoolExecutor(1, thread_name_prefix="off-loop")
 
 
+def empty_later(lists: tuple[list[Any], ...]) -> None:
+    """Take out of lists what they hold, one item at a time, after what others have called in the thread.
+
+    Python frees a list of millions of objects in one go, and would hold the interpreter for as long.
+    """
+    if lists:
+        _thread.submit(_empty, lists)
+
+
+def _empty(lists: tuple[list[Any], ...]) -> None:
+    for one in lists:
+        while one:
+            one.pop()
+
+
 async def off_loop(work: Callable[..., T], *arguments: Any) -> T:
     """Call something in the thread, after what others have called there; returns and raises what it does."""
     return await asyncio.get_running_loop().run_in_executor(_thread, partial(work, *arguments))

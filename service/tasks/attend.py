@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 from typing import Literal
 
+from model.choices import Statistic
 from model.contract import (
     STATISTICS,
     Aggregate,
@@ -19,14 +20,14 @@ from model.contract import (
     Encoding,
     MapDtype,
     ModelInfo,
-    Statistic,
     SummaryWant,
     Weights,
 )
 from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Text
-from service.tasks.embed import Chosen, EncodePlan, resolve, resolve_heads
+from service.tasks.embed import EncodePlan, resolve_heads
 from service.tasks.errors import OptionError
+from service.tasks.indices import Chosen, resolve
 from service.tasks.results import SUMMARY, Expected, columns
 from service.tasks.view import View
 from service.tasks.words import Words
@@ -216,4 +217,14 @@ def plan_attention(
     `embeddings` are what else is computed; `dtype` is that of the maps that are returned.
     """
     layers, heads = resolve_heads(options.layers, options.heads, info)
+    if options.aggregate == "rollout" and len(info.attention_layers) < info.layers:
+        attending = ", ".join(map(str, info.attention_layers))
+        raise OptionError(
+            lambda name: (
+                f'{name("aggregate")} is "rollout", which follows attention through every layer, and only '
+                f"layers {attending} of this model attend: choose another {name('aggregate')}."
+            ),
+            option="aggregate",
+            kind="unsupported",
+        )
     return AttentionPlan(layers, heads, embeddings, options, dtype, info)

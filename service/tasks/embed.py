@@ -10,15 +10,12 @@ from model.tokenization.tokenizer import Text
 from service.tasks.chunking.chunks import Chunking, ChunkPlan
 from service.tasks.chunking.windows import LongWindows, WindowedChunks
 from service.tasks.errors import Names, OptionError
+from service.tasks.indices import Chosen, choose, choose_layers, resolve
 from service.tasks.precision import BITS, STEPS, Precision
 from service.tasks.results import COLUMNS, Column, Expected, columns, covered
 from service.tasks.view import View
 
 EncodeOutput = Literal["sentence", "tokens", "sparse"]
-
-
-Chosen = Literal["all"] | Sequence[int]
-"""Indices, of which negative ones count from the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,15 +319,11 @@ def _check_precision(options: EmbedOptions, sizes: Sequence[int], *, normalize: 
 def resolve_heads(layers: Chosen, heads: Chosen, info: ModelInfo) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Resolve the layers and heads whose attention is asked for; raises OptionError."""
     _check_exposes(info, "attention", "model")
-    all_layers, all_heads = range(info.layers), range(info.heads)
-    return _indices(layers, "layers", all_layers), _indices(heads, "heads", all_heads)
-
-
-def _indices(chosen: Chosen, option: str, every: range) -> tuple[int, ...]:
-    if chosen == "all":
-        return tuple(every)
-    count = len(every)
-    return resolve(chosen, count, option=option, available=lambda _: f"there are {count} {option}")
+    chosen_layers = choose_layers(layers, info, "layers")
+    chosen_heads = choose(
+        heads, info.heads, option="heads", available=lambda _: f"there are {info.heads} heads"
+    )
+    return chosen_layers, chosen_heads
 
 
 def _check_exposes(info: ModelInfo, what: str, option: str) -> None:
@@ -354,32 +347,3 @@ def _resolve_states(indices: Sequence[int], info: ModelInfo, option: str) -> tup
     if any(layer != info.layers for layer in layers):
         _check_exposes(info, "other hidden states", option)
     return layers
-
-
-def resolve(
-    indices: Sequence[int],
-    count: int,
-    *,
-    option: str,
-    available: Callable[[Names], str],
-    input_: str | None = None,
-) -> tuple[int, ...]:
-    """Convert indices to non-negative ones, keeping order and duplicates; raises OptionError.
-
-    The error takes from `available` how many indices there are. Its field is `input_` if that is given, or
-    else the wrong item of `option`.
-    """
-    # There may be thousands: each step looks at all of them at once.
-    least = min(indices)
-    if least < -count or max(indices) >= count:
-        position, index = next(one for one in enumerate(indices) if not -count <= one[1] < count)
-        place = f"{option}.{position}"
-        raise OptionError(
-            lambda name: (
-                f"{name(place)} is {index} and {available(name)}: choose from {-count} to {count - 1}."
-            ),
-            option=input_ or place,
-            actual=index,
-            allowed=[-count, count - 1],
-        )
-    return tuple(indices) if least >= 0 else tuple(index % count for index in indices)

@@ -14,8 +14,8 @@ from model.encoder.interventions import (
     Interventions,
     StateChange,
 )
-from service.tasks.embed import Chosen
 from service.tasks.errors import Names, OptionError
+from service.tasks.indices import Chosen, check_attends, choose, choose_layers, outside
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,19 @@ class Changes:
         """
         self._check_effect(wants)
         both = zip(wants, self._taken, strict=True)
-        return [replace(want, interventions=interventions) for want, interventions in both]
+        return [replace(want, interventions=given) for want, given in both]
+
+    def add_heads(self, wants: Sequence[Want]) -> list[Want]:
+        """Have sequences of any length run with them, besides their own interventions: all are of heads.
+
+        Raises OptionError as `add_to` does.
+        """
+        self._check_effect(wants)
+        given = self._resolve(0, "")
+        return [
+            replace(want, interventions=given + want.interventions if want.interventions else given)
+            for want in wants
+        ]
 
     def check_whole(self, windows: Sequence[object | None], place: Callable[[int], str]) -> None:
         """Raise OptionError if one of the texts is read in windows, in which their positions mean nothing."""
@@ -122,10 +134,11 @@ class Changes:
     def _check(self, place: str, change: Change) -> None:
         info = self._info
         if change.kind not in info.interventions:
+            again = "" if change.kind == "states" else "export its weights again with this release, or "
             raise OptionError(
                 lambda name: (
                     f'{name(place)} is of the kind "{change.kind}", which this model, run as a graph, does '
-                    'not have: serve its weights with PyTorch (HEADLIGHT_BACKEND="torch").'
+                    f'not have: {again}serve its weights with PyTorch (HEADLIGHT_BACKEND="torch").'
                 ),
                 option=place,
                 kind="unsupported",
@@ -133,9 +146,10 @@ class Changes:
         match change:
             case ScaledHeads():
                 _index(change.layer, info.layers, f"{place}.layer", "layers")
+                check_attends(change.layer % info.layers, info, f"{place}.layer", change.layer)
                 _indices(change.heads, info.heads, f"{place}.heads", "heads")
             case HiddenKeys():
-                _indices(change.layers, info.layers, f"{place}.layers", "layers")
+                choose_layers(change.layers, info, f"{place}.layers")
                 _indices(change.heads, info.heads, f"{place}.heads", "heads")
             case ChangedStates():
                 _index(change.layer, info.layers + 1, f"{place}.layer", "hidden states")
@@ -166,7 +180,7 @@ class Changes:
                 case HiddenKeys():
                     edges.append(
                         BlockedEdges(
-                            _indices(change.layers, layers),
+                            _layers(change, self._info),
                             _indices(change.heads, count),
                             positions("queries", change.queries),
                             positions("keys", change.keys),
@@ -185,7 +199,7 @@ class Changes:
             case ScaledHeads():
                 changed = [("layer", change.layer % layers, change.layer % layers < max(state, layer))]
             case HiddenKeys():
-                chosen = _indices(change.layers, layers)
+                chosen = _layers(change, self._info)
                 every = change.layers == "all"
                 named = chosen[:1] if every else chosen
                 changed = [("layers", one, one < state or one <= layer) for one in named]
@@ -222,34 +236,22 @@ def _positions(change: Change) -> list[int | None]:
     return [None if chosen == "all" else len(chosen) for chosen in lists]
 
 
+def _layers(change: HiddenKeys, info: ModelInfo) -> tuple[int, ...]:
+    """Resolve the layers of a change that was checked, each once."""
+    return tuple(dict.fromkeys(choose_layers(change.layers, info, "layers")))
+
+
 def _index(index: int, count: int, option: str, what: str) -> None:
     if not -count <= index < count:
-        raise _outside(option, option, index, count, lambda _: f"there are {count} {what}")
+        raise outside(option, index, count, lambda _: f"there are {count} {what}")
 
 
 def _indices(
     chosen: Chosen, count: int, option: str = "", what: str = "", place: str | None = None
 ) -> tuple[int, ...]:
     """Resolve indices, each once; raises OptionError for one outside, of the text in the option `place`."""
-    if chosen == "all":
-        return tuple(range(count))
-    if min(chosen) < -count or max(chosen) >= count:
-        position, index = next(one for one in enumerate(chosen) if not -count <= one[1] < count)
 
-        def available(name: Names) -> str:
-            return f"there are {count} {what}" if place is None else f"{name(place)} has {count} {what}"
+    def available(name: Names) -> str:
+        return f"there are {count} {what}" if place is None else f"{name(place)} has {count} {what}"
 
-        item = f"{option}.{position}"
-        raise _outside(item, place or item, index, count, available)
-    return tuple(dict.fromkeys(index % count for index in chosen))
-
-
-def _outside(
-    place: str, option: str, index: int, count: int, available: Callable[[Names], str]
-) -> OptionError:
-    return OptionError(
-        lambda name: f"{name(place)} is {index} and {available(name)}: choose from {-count} to {count - 1}.",
-        option=option,
-        actual=index,
-        allowed=[-count, count - 1],
-    )
+    return tuple(dict.fromkeys(choose(chosen, count, option=option, available=available, input_=place)))

@@ -3,6 +3,8 @@
 Some protocols name purposes of texts where models have prompts.
 """
 
+from collections.abc import Sequence
+
 from model.contract import ModelInfo, Role
 from service.echo import cut
 from service.tasks.errors import OptionError
@@ -41,6 +43,19 @@ def choose_prompt(info: ModelInfo, name: str | None = None, prompt: str | None =
             allowed=list(info.prompts),
         )
     return info.prompts[name]
+
+
+def check_prompt(info: ModelInfo, texts: Sequence[str | tuple[str, str]], prompt: str) -> None:
+    """Raise OptionError for a prompt of pairs that stand in a template without a place for it."""
+    if prompt and not info.pairs_take_prompt and any(not isinstance(text, str) for text in texts):
+        raise OptionError(
+            lambda name: (
+                f"{name('prompt')} has no place in the chat template that this model reads pairs in: leave "
+                "it out."
+            ),
+            option="prompt",
+            kind="unsupported",
+        )
 
 
 def choose_task(info: ModelInfo, task: str | None) -> str | None:

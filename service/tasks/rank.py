@@ -30,6 +30,9 @@ class RankOptions:
     """Whether to return the logits of a cross-encoder."""
     attend: AttendOptions | None = None
     """The attention of each pair that is returned; only of cross-encoders."""
+    prompt_name: str | None = None
+    prompt: str | None = None
+    """What stands before the query, or where the chat template of pairs has a place for it."""
     truncation: Truncation = field(default_factory=Truncation)
     text_tokens: int | None = None
     """How many tokens of each text are read, from its start, special ones not counted."""
@@ -48,7 +51,12 @@ class RankOptions:
 
     def check_method(self, method: Method) -> None:
         """Raise OptionError for options that only models of pairs have."""
-        asked = {"raw_scores": self.raw_scores, "attention": self.attend is not None}
+        asked = {
+            "raw_scores": self.raw_scores,
+            "attention": self.attend is not None,
+            "prompt_name": self.prompt_name is not None,
+            "prompt": self.prompt is not None,
+        }
         option = next((option for option, given in asked.items() if given), None)
         if option is not None and method != "cross-encoder":
             raise OptionError(

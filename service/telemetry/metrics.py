@@ -35,23 +35,9 @@ WORKER_EXITS = ("died", "unresponsive", "hung")
 STAGES = ("tokenize", "queue", "compute", "serialize")
 
 _SECONDS = (
-    1e-4,
-    2.5e-4,
-    5e-4,
-    1e-3,
-    2.5e-3,
-    5e-3,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
+    *(1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3),
+    *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0),
 )
 _POWERS_OF_TWO = tuple(float(2**i) for i in range(16))
 _UNMATCHED_STATUSES = (200, 400, 404, 405, 408, 501, 505)

@@ -30,7 +30,7 @@ def moods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield started
 
 
-@pytest.mark.parametrize("method", ["parts", "occlusion", "heads"])
+@pytest.mark.parametrize("method", ["parts", "occlusion", "heads", "gradient"])
 def test_its_numbers_are_those_of_the_service(plain: Service, method: str) -> None:
     """Columns, units and arrays, of every method."""
     shown = answered(post(plain, {"inputs": PAIRS, "method": method}, "/explain"))
@@ -40,6 +40,9 @@ def test_its_numbers_are_those_of_the_service(plain: Service, method: str) -> No
     for item, expected in zip(answer, shown["data"], strict=True):
         assert isinstance(item, Explained)
         assert (item.tokens, item.score, item.function) == (expected["tokens"], expected["score"], "cosine")
+        for name in ("baseline", "baseline_scores", "residual"):
+            assert getattr(item, name) == expected.get(name)
+            assert (name in expected) == (method == "gradient")
         for name in ("parts", "attributions", "heads"):
             array = getattr(item, name)
             assert (array is None) == (name not in expected)

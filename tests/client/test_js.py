@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from headlight_client import Headlight
-from model import contract
+from model import choices, contract
 from model.tokenization import tokenizer
 from service.protocols.native import decode, explain, predict, rerank, schemas, similarity, tokenize
 from service.tasks import precision
@@ -112,6 +112,7 @@ CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("explain", [PAIRS], {"unit": "sentence", "function": "dot"}),
     ("explain", [PAIRS], {"method": "occlusion", "pooling": "cls", "replacement": "remove"}),
     ("explain", [PAIRS], {"method": "heads"}),
+    ("explain", [PAIRS], {"method": "gradient", "steps": 2}),
     ("encode", [TEXTS], {"interventions": [{"kind": "heads", "layer": 1, "heads": "all", "scale": 0.5}]}),
     ("decode", [[[101, 7592, 102], [2088]]], {"skip_special_tokens": False}),
 ]
@@ -215,7 +216,7 @@ CHOICES: dict[str, Any] = {
     "Side": tokenizer.Side,
     "Weights": contract.Weights,
     "Aggregate": contract.Aggregate,
-    "Statistic": contract.Statistic,
+    "Statistic": choices.Statistic,
     "SimilarityFunction": contract.Similarity,
     "Method": Method,
     "Unit": Unit,

@@ -94,6 +94,7 @@ def test_of_a_label(served: Service, moods: Classifier) -> None:
 def test_of_a_similarity(served: Service, encoder: Reference, method: str) -> None:
     """Units of both texts are in one order; special tokens and their parts stay."""
     body = {"inputs": PAIRS, "model": "encoder", "method": method, "faithfulness": True}
+    body["replacement"] = "mask"
     for item in answered(post(served, body, "/explain"))["data"]:
         sides = item["segment_ids"]
 

@@ -13,12 +13,16 @@ from model.tokenization.tokenizer import Truncation
 from service.http.json_body import MAX_INDICES
 from tests.support.doubles import tokenizer
 from tests.support.serving import Json, Service, assert_problem, post, send, serve, status_mib
+from tests.support.slowness import slowness
 
 pytestmark = pytest.mark.alone
 
 TEXT = " ".join(["word"] * 250)
 SLACK_S = 0.5
-"""The loop's own bound is 10 ms; the measuring client shares two busy cores with the service."""
+"""The loop's own bound is 10 ms; the measuring client shares two busy cores with the service.
+
+This bound and the next are for a usual processor; on a slow one they are as much longer.
+"""
 LONG_TEXT_SLACK_S = 1.5
 """A million tokens of the tokenizer's own are set free with the interpreter held."""
 PEAK_MIB = 700
@@ -99,7 +103,7 @@ def test_no_list_costs_more_than_its_answer(name: str, target: Service) -> None:
     with watched(target) as longest:
         response = post(target, body, path)
         assert response.status_code == status, response.text[:500]
-        assert longest() < SLACK_S
+        assert longest() < SLACK_S * slowness()
     assert peak_mib(target) < PEAK_MIB
     if status == 422:
         assert_problem(response, 422, "invalid-request")
@@ -116,7 +120,7 @@ def test_rows_of_many_inputs_are_checked_off_the_loop(target: Service) -> None:
     body = {"inputs": ["a b c"] * 200, "queries": [0] * (MAX_INDICES - 1) + [9], "layers": [0], "heads": [0]}
     with watched(target) as longest:
         document = assert_problem(post(target, body, "/attention"), 422, "invalid-request")
-        assert longest() < SLACK_S
+        assert longest() < SLACK_S * slowness()
     assert document["field"] == "inputs.0"
     assert f"queries.{MAX_INDICES - 1} is 9" in document["detail"]
 
@@ -128,7 +132,7 @@ def test_a_long_text_is_cut_without_holding_up_others(target: Service) -> None:
         response = send(target, content)
         assert response.status_code == 200
         assert response.json()["data"][0]["original_length"] == 1_000_002
-        assert longest() < LONG_TEXT_SLACK_S
+        assert longest() < LONG_TEXT_SLACK_S * slowness()
 
 
 def test_cutting_lets_other_threads_run() -> None:
@@ -146,7 +150,7 @@ def test_cutting_lets_other_threads_run() -> None:
         tokenizer().encode(["a " * 500_000], Truncation(side=side))
     done.set()
     thread.join()
-    assert max(b - a for a, b in pairwise(ticks)) < LONG_TEXT_SLACK_S
+    assert max(b - a for a, b in pairwise(ticks)) < LONG_TEXT_SLACK_S * slowness()
 
 
 def test_an_answer_of_many_megabytes_is_written_in_pieces(target: Service) -> None:
@@ -155,7 +159,7 @@ def test_an_answer_of_many_megabytes_is_written_in_pieces(target: Service) -> No
         response = post(target, {"inputs": TEXT}, "/attention")
         assert response.status_code == 200
         assert len(response.content) > 30_000_000
-        assert longest() < SLACK_S
+        assert longest() < SLACK_S * slowness()
 
 
 def test_requests_that_are_being_tokenized_count_in_the_queue() -> None:

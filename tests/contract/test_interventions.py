@@ -1,7 +1,7 @@
 """The field `interventions`: each route returns what `transformers` computes with hooks."""
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from tests.references.comparing import distance
-from tests.references.cross_encoder import CrossEncoder, write_cross_encoder
-from tests.references.families import Written, write_model
+from tests.references.cross_encoder import CrossEncoder
+from tests.references.families import Written
 from tests.references.interventions import run_changed
-from tests.support.families import SIZES
-from tests.support.serving import NDJSON, Json, Service, answered, assert_problem, batches, post, serve
+from tests.support.serving import NDJSON, Json, Service, answered, assert_problem, batches, post
 
 TEXTS = ["the man beats the boy", "hello", "a world: the man"]
 LAYERS, HEADS, WIDTH = 3, 3, 48
@@ -55,84 +54,68 @@ def changed(written: Written, item: Json, changes: Sequence[Json]) -> tuple[Any,
     return run_changed(written, ids, segments, [resolved(change, len(ids)) for change in changes])
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    return write_model(tmp_path_factory.mktemp("models") / "encoder", "Bert", **SIZES)
-
-
-@pytest.fixture(scope="module")
-def ranker(tmp_path_factory: pytest.TempPathFactory) -> CrossEncoder:
-    return write_cross_encoder(tmp_path_factory.mktemp("models") / "ranker", "Bert", **SIZES)
-
-
-@pytest.fixture(scope="module")
-def served(encoder: Written, ranker: CrossEncoder) -> Iterator[Service]:
-    with serve(model=f"{encoder.folder},{ranker.folder}", threads=1) as started:
-        yield started
-
-
 COMBINED: list[list[Json]] = [[change] for change in CHANGES.values()]
 COMBINED += [[*CHANGES.values()], [CHANGES["averaged"], CHANGES["ablated"], CHANGES["moved"]]]
 NAMES = [*CHANGES, "all", "some"]
 
 
 @pytest.mark.parametrize("changes", COMBINED, ids=NAMES)
-def test_vectors_and_states(served: Service, encoder: Written, changes: list[Json]) -> None:
+def test_vectors_and_states(small_models: Service, small_encoder: Written, changes: list[Json]) -> None:
     """Sentence vectors and every hidden state, of several texts at once."""
     layers = list(range(LAYERS + 1))
-    answer = served.encode(TEXTS, outputs=["sentence", "tokens"], layers=layers, interventions=changes)
+    answer = small_models.encode(TEXTS, outputs=["sentence", "tokens"], layers=layers, interventions=changes)
     for item in answer["data"]:
-        states, _ = changed(encoder, item, changes)
+        states, _ = changed(small_encoder, item, changes)
         assert distance(item["token_embeddings"], states) <= 1e-5 * max(1, np.abs(states).max())
         assert distance(item["embedding"], states[-1].mean(0)) <= 1e-5 * max(1, np.abs(states).max())
 
 
 @pytest.mark.parametrize("changes", COMBINED, ids=NAMES)
-def test_maps_and_statistics(served: Service, encoder: Written, changes: list[Json]) -> None:
+def test_maps_and_statistics(small_models: Service, small_encoder: Written, changes: list[Json]) -> None:
     """The maps are those of the run with them; rows sum to 1, or to 0 where no key is left."""
-    answer = served.attention(TEXTS, interventions=changes, decimals=9, summary=True)
+    answer = small_models.attention(TEXTS, interventions=changes, decimals=9, summary=True)
     for item in answer["data"]:
-        _, weights = changed(encoder, item, changes)
+        _, weights = changed(small_encoder, item, changes)
         assert distance(item["attention"], weights) <= 1e-5
         assert distance(item["summary"]["confidence"], weights.max(-1).mean(-1)) <= 1e-5
 
 
-def test_a_request_without_interventions_is_as_before(served: Service) -> None:
+def test_a_request_without_interventions_is_as_before(small_models: Service) -> None:
     """Beside others that have some, in the same service."""
-    plain = served.encode(TEXTS)
-    other = served.encode(TEXTS, interventions=[CHANGES["ablated"]])
-    assert plain == served.encode(TEXTS)
+    plain = small_models.encode(TEXTS)
+    other = small_models.encode(TEXTS, interventions=[CHANGES["ablated"]])
+    assert plain == small_models.encode(TEXTS)
     assert distance(plain["data"][0]["embedding"], other["data"][0]["embedding"]) > 1e-3
 
 
 @pytest.mark.parametrize("changes", COMBINED, ids=NAMES)
-def test_similarities(served: Service, encoder: Written, changes: list[Json]) -> None:
+def test_similarities(small_models: Service, small_encoder: Written, changes: list[Json]) -> None:
     """The positions are those of each text."""
     body = {"texts": TEXTS, "interventions": changes}
-    found = answered(post(served, body, "/similarity"))["similarities"]
-    items = served.encode(TEXTS)["data"]
-    vectors = np.array([changed(encoder, item, changes)[0][-1].mean(0) for item in items])
+    found = answered(post(small_models, body, "/similarity"))["similarities"]
+    items = small_models.encode(TEXTS)["data"]
+    vectors = np.array([changed(small_encoder, item, changes)[0][-1].mean(0) for item in items])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     assert distance(found, vectors @ vectors.T) <= 1e-5
     ranked = answered(
-        post(served, {"query": TEXTS[0], "texts": TEXTS[1:], "interventions": changes}, "/rerank")
+        post(small_models, {"query": TEXTS[0], "texts": TEXTS[1:], "interventions": changes}, "/rerank")
     )
     scores = {one["index"]: one["score"] for one in ranked["data"]}
     assert distance([scores[0], scores[1]], (vectors @ vectors.T)[0, 1:]) <= 1e-5
 
 
 @pytest.mark.parametrize("changes", COMBINED, ids=NAMES)
-def test_scores_of_pairs(served: Service, ranker: CrossEncoder, changes: list[Json]) -> None:
+def test_scores_of_pairs(small_models: Service, small_ranker: CrossEncoder, changes: list[Json]) -> None:
     """Of a cross-encoder at /rerank and /predict, with the attention of the same run."""
     query, *texts = TEXTS
     body = {"query": query, "texts": texts, "raw_scores": True, "model": "ranker", "interventions": changes}
-    ranked = answered(post(served, {**body, "attention": {"decimals": 9}}, "/rerank"))["data"]
-    plain = answered(post(served, body, "/rerank"))["data"]
+    ranked = answered(post(small_models, {**body, "attention": {"decimals": 9}}, "/rerank"))["data"]
+    plain = answered(post(small_models, body, "/rerank"))["data"]
     inputs = [[query, text] for text in texts]
     labels = {"inputs": inputs, "model": "ranker", "raw_scores": True, "interventions": changes}
-    predicted = answered(post(served, labels, "/predict"))["data"]
-    model = ranker.model
-    body_of = Written(ranker.folder, model.bert, ranker.takes_segments)
+    predicted = answered(post(small_models, labels, "/predict"))["data"]
+    model = small_ranker.model
+    body_of = Written(small_ranker.folder, model.bert, small_ranker.takes_segments)
     for item, other in zip(ranked, plain, strict=True):
         states, weights = changed(body_of, item, changes)
         with torch.inference_mode():
@@ -185,35 +168,35 @@ REFUSED: list[tuple[object, str, str]] = [
 
 @pytest.mark.parametrize(("interventions", "field", "detail"), REFUSED)
 def test_a_refusal_says_what_to_change(
-    served: Service, interventions: object, field: str, detail: str
+    small_models: Service, interventions: object, field: str, detail: str
 ) -> None:
     """Before anything runs; a position that one of the texts does not have names the text."""
-    before = batches(served, "encoder")
+    before = batches(small_models, "encoder")
     body = {"inputs": TEXTS[:2], "interventions": interventions}
-    document = assert_problem(post(served, body), 422, "invalid-request", field=field)
+    document = assert_problem(post(small_models, body), 422, "invalid-request", field=field)
     assert detail in document["detail"]
-    assert batches(served, "encoder") == before
+    assert batches(small_models, "encoder") == before
 
 
 TOO_LARGE = [{**ONE, "heads": "all", "scale": 1e30}] * 2
 
 
 @pytest.mark.parametrize("accept", ["application/json", NDJSON])
-def test_a_run_that_overflows_is_the_fault_of_its_interventions(served: Service, accept: str) -> None:
+def test_a_run_that_overflows_is_the_fault_of_its_interventions(small_models: Service, accept: str) -> None:
     """Of the request, whose field is named, and not of the service: no failure of the model is counted."""
-    response = post(served, {"inputs": TEXTS, "interventions": TOO_LARGE}, accept=accept)
+    response = post(small_models, {"inputs": TEXTS, "interventions": TOO_LARGE}, accept=accept)
     document = assert_problem(response, 422, "invalid-request", field="interventions")
     assert "produced NaN or infinity: choose a smaller scale" in document["detail"]
     name = 'headlight_inference_failures_total{model="encoder",reason="not-finite"}'
-    assert served.metrics()[name] == 0
+    assert small_models.metrics()[name] == 0
 
 
-def test_large_vectors_still_have_similarities(served: Service) -> None:
+def test_large_vectors_still_have_similarities(small_models: Service) -> None:
     """The largest that are allowed, one after the other, at the last state: no product overflows."""
     largest = {**STATE, "layer": -1, "tokens": "all", "vector": [1e12] * WIDTH, "add": True}
     body = {"texts": TEXTS, "interventions": [largest] * 64}
     for function, expected in (("cosine", 1.0), ("dot", WIDTH * 64e12**2), ("euclidean", 0.0)):
-        found = answered(post(served, {**body, "function": function}, "/similarity"))["similarities"]
+        found = answered(post(small_models, {**body, "function": function}, "/similarity"))["similarities"]
         assert np.allclose(np.array(found, float), expected, rtol=1e-5, atol=1e9 * (function == "euclidean"))
 
 
@@ -233,20 +216,23 @@ def test_large_vectors_still_have_similarities(served: Service) -> None:
     ],
 )
 def test_nothing_is_allowed_that_has_no_effect(
-    served: Service, path: str, body: Json, has_effect: bool
+    small_models: Service, path: str, body: Json, has_effect: bool
 ) -> None:  # fmt: skip
     """A change after all that is returned; those that count do change the answer."""
-    response = post(served, {"inputs": TEXTS, **body}, path)
+    response = post(small_models, {"inputs": TEXTS, **body}, path)
     if has_effect:
         plain = {name: value for name, value in body.items() if name != "interventions"}
-        assert answered(response)["data"] != answered(post(served, {"inputs": TEXTS, **plain}, path))["data"]
+        assert (
+            answered(response)["data"]
+            != answered(post(small_models, {"inputs": TEXTS, **plain}, path))["data"]
+        )
     else:
         document = assert_problem(response, 422, "invalid-request")
         assert document["field"].startswith("interventions.0.layer")
         assert "which nothing that this request returns depends on" in document["detail"]
 
 
-def test_the_text_that_lacks_a_position_has_its_own_name(served: Service) -> None:
+def test_the_text_that_lacks_a_position_has_its_own_name(small_models: Service) -> None:
     """On each route."""
     far = [{"kind": "states", "layer": 0, "tokens": [4], "vector": VECTOR.tolist()}]
     for path, body, field in (
@@ -256,14 +242,16 @@ def test_the_text_that_lacks_a_position_has_its_own_name(served: Service) -> Non
         ("/rerank", {"query": "hello", "texts": TEXTS[1:]}, "query"),
         ("/predict", {"inputs": TEXTS, "model": "ranker"}, "inputs.1"),
     ):
-        document = assert_problem(post(served, {**body, "interventions": far}, path), 422, "invalid-request")
+        document = assert_problem(
+            post(small_models, {**body, "interventions": far}, path), 422, "invalid-request"
+        )
         assert document["field"] == field
         assert f"{field} has 3 tokens" in document["detail"]
 
 
-def test_a_text_that_is_read_in_windows_has_none(served: Service) -> None:
+def test_a_text_that_is_read_in_windows_has_none(small_models: Service) -> None:
     """A position would be another one in each window; shorter texts beside it are not meant."""
     body = {"inputs": ["hello", "man " * 200], "chunks": "sentences", "interventions": [ONE]}
-    document = assert_problem(post(served, body), 422, "invalid-request", field="interventions")
+    document = assert_problem(post(small_models, body), 422, "invalid-request", field="interventions")
     assert document["detail"].startswith("inputs.1 is longer than the model reads at once")
-    assert answered(post(served, {**body, "inputs": ["hello", "man"]}))["data"]
+    assert answered(post(small_models, {**body, "inputs": ["hello", "man"]}))["data"]

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from service.http.json_body import TooManyValuesError, _cut
-from tests.references.checkpoints import SUITED, write_tokenizer
+from tests.references.checkpoints import SUITED, write_bert, write_tokenizer
 from tests.references.labelled_tokens import write_tagger
 from tests.support.oip import LENGTH, binary, elements, ids, text
 from tests.support.serving import JSON, NDJSON, NPZ, Json, Service, post, request_bytes, serve
@@ -226,6 +226,44 @@ def test_labels_of_many_tokens_do_not_hold_the_event_loop(
     """To label 131,072 tokens, to join them to entities and to write them delays no other request."""
     text = "the man beats the boy, hello world. " * 80
     ask_for(tagger, "/predict", {"inputs": [text] * 256, "aggregation": aggregation}, accept)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A model that takes so little time that nearly all is that of the service around it; 32 heads."""
+    folder = tmp_path_factory.mktemp("models") / "small"
+    write_bert(folder, num_hidden_layers=8, num_attention_heads=4, max_position_embeddings=512, **SUITED)
+    write_tokenizer(folder, model_max_length=512)
+    with serve(
+        module="tests.support.ticking", model=folder, log_level="error", request_timeout_s=600
+    ) as started:
+        started.encode("warm")
+        yield started
+
+
+@pytest.mark.parametrize("chunks", [{"tokens": 512}, {"tokens": 16}, "sentences"])
+def test_a_text_of_many_windows_does_not_hold_the_event_loop(small: Service, chunks: Json | str) -> None:
+    """To read 50,000 tokens in windows, to join their chunks and to forget them delays no other request."""
+    text = "the man beats the boy, hello to the other world in there. " * 2300
+    ask_for(small, "/encode", {"inputs": text, "chunks": chunks, "outputs": []}, JSON)
+
+
+@pytest.mark.parametrize(
+    "changed", [{}, {"interventions": [{"kind": "heads", "layer": 7, "heads": [0], "scale": 0.5}]}], ids=str
+)
+def test_the_most_changed_sequences_do_not_hold_the_event_loop(small: Service, changed: Json) -> None:
+    """To explain 124 pairs by their heads, in 8,184 sequences, delays no other request."""
+    body = {"inputs": [["the man", "the boy"]] * 124, "method": "heads"} | changed
+    ask_for(small, "/explain", body, JSON)
+
+
+def test_many_interventions_do_not_hold_the_event_loop(small: Service) -> None:
+    """To block 64 edges in each of 256 texts delays no other request."""
+    edges = [
+        {"kind": "edges", "layers": [i % 8], "heads": [i // 8 % 4], "queries": [1], "keys": [i % 3]}
+        for i in range(64)
+    ]
+    ask_for(small, "/encode", {"inputs": ["the man hello"] * 256, "interventions": edges}, JSON)
 
 
 def test_too_many_inputs_are_counted_whether_they_are_read_or_not(ticking: Service) -> None:

@@ -53,7 +53,7 @@ def test_the_help_is_true_of_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count_processes(Settings(backend="onnx")) == count_processes(Settings(backend="torch"))
     fields = Settings.model_fields
     assert "PyTorch" not in str(fields["processes"].description)
-    assert "auto: a graph's own; of a checkpoint bfloat16" in str(fields["dtype"].description)
+    assert "auto: as exported for graphs" in str(fields["dtype"].description)
 
 
 @pytest.mark.parametrize(("words", "processes"), [([], 1), (["serve"], 2)])
@@ -211,7 +211,7 @@ def test_all_addresses_are_those_of_ipv4_too(processes: int) -> None:
         for host in ("127.0.0.1", "[::1]"):
             assert get(f"http://{host}:{service.port}/readyz") == 200
         assert service.log.count("no API keys are set") == 1
-        assert f"http://[::]:{service.port}: whoever reaches this address" in service.log
+        assert f"http://[::]:{service.port}: anyone who can reach this address" in service.log
 
 
 @pytest.mark.parametrize("processes", [1, 2])

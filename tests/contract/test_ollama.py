@@ -265,6 +265,7 @@ def test_models_are_listed(tei: Service) -> None:
     assert (loaded["size_vram"], loaded["context_length"]) == (0, 256)
 
 
+@pytest.mark.thorough
 def test_a_graph_is_listed(kept: Any) -> None:
     """With the size of its files; how many parameters it has is not known."""
     folder = kept.folder(resolve(MINILM), "onnx")

@@ -148,7 +148,7 @@ def test_parts_of_a_text_run_as_one(tei: Service) -> None:
     [
         (["a", "", "b"], "input.1", "input.1 is empty, and so has no vector: leave it out"),
         (["a", " \n", "b"], "input.1", "input.1 is only white space, and so has no vector: leave it out"),
-        (["a", LONG, "b"], "input.2", "of which 256 of 304 tokens fit: send them in several requests"),
+        (["a", LONG, "b"], "input.2", "and 256 of its 304 tokens fit: send them in several requests"),
         (["e", "\u0301"], "input.1", "With late_chunking the items of input run as one text"),
         ("", "input", "input is empty"),
     ],

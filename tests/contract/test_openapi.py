@@ -172,6 +172,15 @@ FEWER_FORMATS = {
 }
 
 
+@pytest.mark.parametrize("endpoint", OTHERS, ids=lambda endpoint: endpoint.path)
+def test_other_protocols_answer_in_json(schema: Json, endpoint: Endpoint) -> None:
+    """And in bytes where the protocol has them: never in the formats of the native routes."""
+    operation = schema["paths"][endpoint.documented_path]["post"]
+    octets = ["application/octet-stream"] if endpoint.octets else []
+    assert list(operation["responses"]["200"]["content"]) == [JSON, *octets]
+    assert "dtype" not in [parameter["name"] for parameter in operation.get("parameters", ())]
+
+
 @pytest.mark.parametrize("path", NATIVE)
 def test_every_format_and_the_type_of_arrays_are_documented(schema: Json, path: str) -> None:
     """The 200 has all content types, JSON first; where there are arrays, the query parameter its values."""

@@ -45,6 +45,7 @@ def test_info_describes_what_runs(several: Service) -> None:
         "family": "bert",
         "layers": 6,
         "heads": 12,
+        "attention_layers": [*range(6)],
         "hidden_size": 384,
         "max_length": 256,
         "pooling": ["mean"],

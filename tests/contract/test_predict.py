@@ -3,20 +3,19 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from export.pipeline import export
 from service.protocols.native.examples import EXAMPLES
 from tests.contract.test_openapi import answer_schema, body_schema
 from tests.references.checkpoints import SUITED, write_bert
 from tests.references.classifiers import Classifier, write_classifier
 from tests.references.comparing import distance, relative_distance
 from tests.references.labelled_tokens import GROUPINGS, Tagger, write_tagger
+from tests.support.exporting import export_silently
 from tests.support.serving import NDJSON, NPZ, Json, Service, answered, assert_problem, post, serve
 
 TEXTS = ["the man beats the boy", "", "Hello, World! unbelievably", "日本 🙂 €5", "the boy, the man. " * 20]
@@ -201,7 +200,7 @@ def test_a_graph_predicts_as_its_checkpoint(models: Models, tmp_path: Path) -> N
     """An exported folder keeps its labels and its problem, without PyTorch, also beside maps."""
     sources = {"topics": models.classifiers["topics"].folder, "tagger": models.taggers["tagger"].folder}
     for name, source in sources.items():
-        export(str(source), tmp_path / name, dtype="float32", overwrite=False, step=lambda _: nullcontext())
+        export_silently(source, tmp_path / name)
     with serve(model=",".join(f"{name}={tmp_path / name}" for name in sources)) as graphs:
         for text in TEXTS:
             for options in ({}, {"attention": {"heads": [1]}}):

@@ -1,19 +1,18 @@
 """`POST /rerank`, over a real socket, against cross-encoders and sentence vectors of `transformers`."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from export.pipeline import export
 from tests.conftest import PROMPTS
 from tests.references.checkpoints import SUITED, Reference
 from tests.references.comparing import distance
 from tests.references.cross_encoder import IDENTITY, SIGMOID, CrossEncoder, write_cross_encoder
 from tests.references.late_interaction import LateInteraction, write_pylate
+from tests.support.exporting import export_silently
 from tests.support.families import SIZES
 from tests.support.serving import NDJSON, NPZ, Json, Service, answered, assert_problem, post, serve
 
@@ -106,9 +105,7 @@ def test_scores_are_those_of_the_cross_encoder(
 def test_a_graph_ranks_as_its_checkpoint(folders: dict[str, CrossEncoder], tmp_path: Path) -> None:
     """An exported folder keeps the function, the prompt and the classifier, without PyTorch."""
     source = folders["bert"]
-    export(
-        str(source.folder), tmp_path / "graph", dtype="float32", overwrite=False, step=lambda _: nullcontext()
-    )
+    export_silently(source.folder, tmp_path / "graph")
     with serve(model=tmp_path / "graph") as graph:
         for raw in (False, True):
             expected = source.predict(QUERY, TEXTS, raw=raw)

@@ -32,6 +32,13 @@ VIEWS: dict[str, dict[str, Any]] = {
     "flow": COMMON,
     "table": {**COMMON, "sort": "-entropy", "besideText": OTHER},
     "compare": {**COMMON, "besideText": OTHER},
+    "why": {
+        **COMMON,
+        "pair": "It was exhausted, so the dog stayed on this side of the road.",
+        "pinned": [],
+        "effects": "on",
+        "ablated": [[5, 10]],
+    },
     "pairs": {**COMMON, "text": "Who wrote Hamlet?", "pair": "Shakespeare wrote Hamlet.", "pinned": []},
 }
 TALLEST = {360: 1700, 768: 1400, 1440: 1250}

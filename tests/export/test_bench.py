@@ -77,6 +77,7 @@ def test_flags_of_a_url_without_one_are_refused(flag: str, capsys: pytest.Captur
     assert "--model and --key are for a URL" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_it_starts_a_service_and_ends_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

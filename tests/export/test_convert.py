@@ -30,6 +30,7 @@ def pickled(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_the_copy_is_the_model(pickled: Path, tmp_path: Path) -> None:
     """Bit by bit; its classifier is kept, and nothing that it was trained with."""
     command = [sys.executable, "-m", "export.convert", str(pickled), str(tmp_path / "new")]

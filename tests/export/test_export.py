@@ -27,7 +27,7 @@ from export.writer import OPSET, WEIGHTS
 from model.checkpoints.folder import read_folder
 from model.checkpoints.layout import Layout, read_layout
 from model.errors import CheckpointError
-from model.onnx.file import GRAPH, MANIFEST
+from model.onnx.file import CHANGED, GRAPH, MANIFEST
 from model.tokenization.tokenizer import TextTokenizer
 from service.setting_values import parse_models
 from tests.model.test_heads import take_vocabulary_apart
@@ -139,7 +139,7 @@ def test_the_folder_has_all_that_the_model_s_has_but_the_transformer_s_weights(r
     written, source = contents(run.folder), contents(run.model)
     assert moved(read_layout(run.folder), run.folder) == moved(read_layout(run.model), run.model)
     left_out = {"0_Transformer/model.safetensors", "training_data.json"}
-    assert set(written) == {GRAPH, WEIGHTS, MANIFEST} | (set(source) - left_out)
+    assert set(written) == {GRAPH, WEIGHTS, CHANGED, MANIFEST} | (set(source) - left_out)
     assert all(written[name] == source[name] for name in set(source) - left_out)
 
 
@@ -158,7 +158,7 @@ def test_the_manifest_says_what_was_made_of_what(run: Run) -> None:
     files = {
         name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
         for name, content in contents(run.folder).items()
-        if name in {GRAPH, WEIGHTS}
+        if name in {GRAPH, WEIGHTS, CHANGED}
     }
     weights = ("0_Transformer/model.safetensors", "2_Dense/model.safetensors")
     assert manifest == {
@@ -180,7 +180,7 @@ def test_the_manifest_says_what_was_made_of_what(run: Run) -> None:
             "onnxruntime": version("onnxruntime"),
         },
     }
-    assert {row["inputs"] for row in parity} == {"random tokens", "texts"}
+    assert {row["inputs"] for row in parity} == {"random tokens", "texts", "interventions"}
     assert all(row["ok"] and row["largest"] <= row["bound"] <= 1e-4 for row in parity)
     assert str(run.model) not in text
     assert "/" not in text.replace("0_Transformer/", "").replace("2_Dense/", "")
@@ -257,6 +257,7 @@ def test_eight_bits_that_lose_too_much_are_told_by_a_few_texts(
     bounds: dict[str, dict[Quantity, float]] = {
         "random tokens": {},
         "texts": {"1 - sentence cosine": 1e-9},
+        "interventions": {},
     }
     monkeypatch.setitem(PRECISIONS, "int8", replace(PRECISIONS["int8"], bounds=bounds))
     assert main([str(flat), str(tmp_path / "missed"), "--quantize", "int8"]) == 1
@@ -291,6 +292,7 @@ def test_a_missed_bound_leaves_nothing(
     bounds: dict[str, dict[Quantity, float]] = {
         "random tokens": {"attention": 1e-12},
         "texts": {"scores": 1e-12},
+        "interventions": {},
     }
     monkeypatch.setitem(PRECISIONS, "float16", replace(PRECISIONS["float16"], bounds=bounds))
     folder = tmp_path / "kept"

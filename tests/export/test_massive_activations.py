@@ -24,7 +24,7 @@ from model.pytorch.backend import TorchBackend
 from model.pytorch.precision import EXACT
 from tests.references.families import Written
 from tests.references.jina import PLAIN, QK, JinaBert, write_jina
-from tests.support.families import ENCODERS, SMALL, Reference, sample, write_small
+from tests.support.families import ALIKE, ATTENDING, ENCODERS, Reference, sample, write_small
 from tests.support.product import run
 
 SIZE, CHANNEL, MASSIVE = 48, 3, 1e5
@@ -32,12 +32,14 @@ FIRST = ("bert", "deberta-v2", "modernbert", "t5")
 """Norms after and before the layers, of both kinds, and scores with distances."""
 FAMILIES = [
     "bert",
-    *(pytest.param(family, marks=pytest.mark.thorough) for family in SMALL if family != "bert"),
+    *(pytest.param(family, marks=pytest.mark.thorough) for family in ATTENDING if family != "bert"),
 ]
 ROUNDING = 1.2e-7
 """Of results in float32."""
-ROUNDED_NORMS = ("eurobert", "modernbert", "mt5", "t5", "umt5")
+ROUNDED_NORMS = (*ALIKE, "eurobert", "modernbert", "mt5", "qwen3", "t5", "umt5")
 """Families of which `transformers` rounds norms or rotary positions to float32, also in float64."""
+ROUNDED_MORE = "bidirectional_pplx_qwen3"
+"""Its reference rounds norms of queries and keys, too, in every layer: 1.2e-6 was seen."""
 
 
 def projections(model: nn.Module) -> list[nn.Linear]:
@@ -51,7 +53,8 @@ def plant_sum(model: nn.Module) -> None:
     norms = [
         module
         for name, module in model.named_modules()
-        if "embeddings" in name and "norm" in name.lower() and getattr(module, "weight", None) is not None
+        if ("embeddings" in name and "norm" in name.lower()) or name.endswith("post_feedforward_layernorm")
+        if getattr(module, "weight", None) is not None
     ]
     wide = [m for m in norms if m.weight.shape == (SIZE,)]
     with torch.no_grad():
@@ -111,6 +114,7 @@ def exported(written: Reference, place: Path) -> tuple[OnnxBackend, list[Row]]:
     return OnnxBackend(read_folder(place, graph=True), file, device="cpu"), rows
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("plant", [plant_sum, plant_difference])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_model_with_massive_activations_is_exported(
@@ -133,7 +137,8 @@ def test_the_reference_of_the_exporter_is_computed_in_float64(family: str, tmp_p
     written = write_planted(tmp_path / "model", family, plant_difference)
     found = states(TorchBackend(load_checkpoint(written.folder), device="cpu", dtype=EXACT))
     written.model.double()
-    assert error(found, reference(written)) <= (1e-6 if family in ROUNDED_NORMS else ROUNDING)
+    rounded = 2e-6 if family == ROUNDED_MORE else 1e-6
+    assert error(found, reference(written)) <= (rounded if family in ROUNDED_NORMS else ROUNDING)
 
 
 def write_planted_jina(folder: Path, code: str, planted: str) -> JinaBert:

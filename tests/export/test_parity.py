@@ -190,3 +190,26 @@ def test_the_table_is_aligned_and_says_what_is_missed() -> None:
     }
     assert as_data(rows)[3]["rounding"] == 0.001
     assert not Row("texts", "scores", float("inf"), None).ok
+
+
+def test_one_group_runs_with_interventions_of_every_kind(folder: Path, plain: TorchBackend) -> None:
+    """All of its inputs, in every run; a backend that leaves them out misses bounds."""
+    watched, some = Disturbed(folder, lambda output: output), encodings(folder)
+    groups = {"texts": some, "interventions": some}
+    rows = compare(plain, watched, groups, dict.fromkeys(groups, BOUNDS))
+    assert all(row.ok for row in rows)
+    wants = [want for batch in watched.batches for want in batch.wants]
+    kinds = [want.interventions.kinds for want in wants if want.interventions is not None]
+    assert set(kinds) == {("heads", "edges")}
+    assert len(kinds) == len(wants) / 2
+    rows = compare(plain, Unchanged(folder, lambda output: output), groups, dict.fromkeys(groups, BOUNDS))
+    assert {row.inputs for row in rows if not row.ok} == {"interventions"}
+    assert {"hidden states", "attention", "sentence vectors"} <= missed(rows)
+
+
+class Unchanged(Disturbed):
+    """A backend that makes no interventions."""
+
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
+        wants = tuple(replace(want, interventions=None) for want in batch.wants)
+        return super().run(replace(batch, wants=wants), lanes=lanes, progress=progress)

@@ -175,6 +175,20 @@ def test_the_documents_say_what_is_served() -> None:
     assert listed == list(FAMILIES)
 
 
+def test_models_that_people_load_by_name_are_of_families_that_are_served() -> None:
+    """Sixty at least; of all but the embedded one, the family alone was tested."""
+    models = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    table = models.partition("\n## Models by name\n")[2].partition("\n## ")[0]
+    rows = [
+        [cell.strip() for cell in row.split("|")[1:-1]]
+        for row in re.findall(r"^\| .+/.+$", table, re.MULTILINE)
+    ]
+    assert len({row[0] for row in rows}) == len(rows) >= 60
+    for name, families, *_, tested in rows:
+        assert {*re.findall("`(.+?)`", families)} <= set(FAMILIES), name
+        assert tested == ("weights" if name.endswith("/all-MiniLM-L6-v2") else "family"), name
+
+
 def test_the_readme_is_short() -> None:
     """It shows what headlight is and how to start; the rest is in docs/."""
     assert len(README.splitlines()) <= 150

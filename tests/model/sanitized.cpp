@@ -164,29 +164,28 @@ struct Recorded {
 
 // What is changed in a sequence: some keys are hidden from some queries, and heads are scaled or averaged.
 struct Changed {
-    std::vector<uint8_t> heads, queries, means;
-    std::vector<int64_t> keys;
+    std::vector<uint8_t> means;
+    std::vector<uint32_t> heads, queries, keys;
     std::vector<float> scales;
-    BlockedEdges edges{};
 
     Intervention of(int64_t n, int64_t all_heads) {
-        for (int64_t h = 0; h < all_heads; h++) {
-            heads.push_back((uint8_t)up_to(1)), means.push_back(!up_to(3));
-            scales.push_back(up_to(1) ? 1 : (float)up_to(4) / 2);
-        }
-        for (int64_t i = 0; i < n; i++) queries.push_back((uint8_t)up_to(1));
-        const bool every = !up_to(3);
-        for (int64_t j = 0; j < n; j++)
-            if (every || !up_to(2)) keys.push_back(j);
-        queries.reserve(1), keys.reserve(1);
-        edges = {heads.data(), queries.data(), keys.data(), (int64_t)keys.size()};
-        return up_to(3) ? Intervention{&edges, scales.data(), means.data(), 1} : Intervention{};
+        const int64_t words = up_to(2);
+        for (int64_t h = 0; h < all_heads; h++) means.push_back(!up_to(3)), scales.push_back(up_to(1) ? 1 : (float)up_to(4) / 2);
+        const uint32_t every = up_to(3) ? 7 : ~0u;
+        for (int64_t i = 0; i < words * all_heads; i++) heads.push_back((uint32_t)up_to(7));
+        for (int64_t i = 0; i < words * n; i++) queries.push_back((uint32_t)up_to(7));
+        for (int64_t i = 0; i < words * n; i++) keys.push_back(every == 7 ? (uint32_t)up_to(7) & (uint32_t)up_to(7) : every);
+        for (auto *some : {&heads, &queries, &keys}) some->reserve(1);
+        if (!up_to(3)) return Intervention{};
+        return {heads.data(), queries.data(), keys.data(), words, n, scales.data(), means.data()};
     }
 };
 
 bool blocked(const Intervention *one, int64_t head, int64_t query, int64_t key) {
-    if (!one || !one->edge_count || !one->edges->heads[head] || !one->edges->queries[query]) return false;
-    return std::binary_search(one->edges->keys, one->edges->keys + one->edges->count, key);
+    for (int64_t i = 0; one && i < one->words; i++)
+        if (one->heads[head * one->words + i] & one->queries[query * one->words + i] & one->keys[i * one->length + key])
+            return true;
+    return false;
 }
 
 template <class Element>
@@ -316,20 +315,27 @@ void try_norm(AddNorm add_norm) {
     for (int64_t i = 0; i < size; i++) gain.push_back(normal()), bias.push_back(normal());
     const std::vector<float> before = x;
     const bool in_place = up_to(1);
+    const bool normed = size > 7 && up_to(1);  // what is added, too
     const Norm all{x.data(), added.data(), gain.data(), bias.data(), in_place ? x.data() : output.data(),
-                   up_to(1) ? rounded.data() : nullptr, tokens, size, 1e-5f};
+                   up_to(1) ? rounded.data() : nullptr, tokens, size, 1e-5f, nullptr, 0,
+                   normed ? gain.data() : nullptr, normed ? bias.data() : nullptr};
+    const auto normalised = [&](const std::vector<double> &s) {
+        double mean = 0, variance = 0;
+        for (double value : s) mean += value / (double)size;
+        for (double value : s) variance += (value - mean) * (value - mean) / (double)size;
+        std::vector<double> found;
+        for (int64_t i = 0; i < size; i++) found.push_back((s[i] - mean) / std::sqrt(variance + 1e-5) * gain[i] + bias[i]);
+        return found;
+    };
     expect(add_norm(&all) == DONE, "the outcome of a norm", 0, 0, size);
     for (int64_t t = 0; t < tokens; t++) {
-        double mean = 0, variance = 0;
         std::vector<double> s;
+        for (int64_t i = 0; i < size; i++) s.push_back(widen(added[t * size + i]));
+        if (normed) s = normalised(s);
+        for (int64_t i = 0; i < size; i++) s[i] += before[t * size + i];
+        const std::vector<double> expected = normalised(s);
         for (int64_t i = 0; i < size; i++) {
-            s.push_back((double)before[t * size + i] + widen(added[t * size + i]));
-            mean += s.back() / (double)size;
-        }
-        for (double value : s) variance += (value - mean) * (value - mean) / (double)size;
-        for (int64_t i = 0; i < size; i++) {
-            const double wanted = (s[i] - mean) / std::sqrt(variance + 1e-5) * gain[i] + bias[i];
-            const double got = all.output[t * size + i];
+            const double wanted = expected[i], got = all.output[t * size + i];
             expect(std::fabs(got - wanted) < 1e-4, "a norm", got, wanted, size);
             if (all.rounded) {
                 const double close = widen(rounded[t * size + i]);

@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from export.merging import merge_task
+from export.tasks import merge_task
 from model.encoder.adapters import TaskRows
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder

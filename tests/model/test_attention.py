@@ -319,7 +319,7 @@ def peaks(what: str, dtype: str = "float32") -> list[float]:
     return [float(word) for word in done.stdout.split()]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("what", ["outputs", "rows"])
 def test_memory_is_linear_in_the_length_when_no_whole_map_is_asked_for(what: str, dtype: str) -> None:
     """8192 tokens take a few MiB more than 2048, though one head's map of them would be 256 MiB."""
@@ -327,6 +327,7 @@ def test_memory_is_linear_in_the_length_when_no_whole_map_is_asked_for(what: str
     assert long - short < 64
 
 
+@pytest.mark.thorough
 def test_memory_is_quadratic_when_a_whole_map_is_asked_for() -> None:
     """The measurement above can tell: one head's whole map does take its 256 MiB."""
     short, _, long = peaks("map")

@@ -12,15 +12,9 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from export.pipeline import export
 from model.checkpoints.checkpoint import load_checkpoint
-from model.checkpoints.folder import read_folder
 from model.checkpoints.source import resolve
-from model.contract import AttentionWant, Encoding, SentenceWant, SummaryWant, Want
-from model.encoder.interventions import BlockedEdges, HeadScale, Interventions, StateChange
-from model.errors import Unsupported
-from model.onnx.backend import OnnxBackend
-from model.onnx.file import find_graph
+from model.contract import AttentionWant, Backend, Encoding, SentenceWant, SummaryWant, Want
 from model.pytorch.backend import TorchBackend
 from model.pytorch.kernels import stack
 from tests.model.test_int8_backend import TEXTS
@@ -31,8 +25,8 @@ from tests.references.encoder import softmax
 from tests.references.families import Written
 from tests.references.interventions import Change, ChangedJina, run_changed
 from tests.references.jina import write_jina
-from tests.support.families import ENCODERS, EXACT, SMALL, cosine, sample, write_small
-from tests.support.interventions import random_changes, with_changes
+from tests.support.families import ENCODERS, EXACT, SMALL, cosine, every_family, sample, write_small
+from tests.support.interventions import in_layers, random_changes, with_changes
 from tests.support.kernel import held_to_widening, runs_int8
 from tests.support.product import run, want_all
 
@@ -55,36 +49,45 @@ def load(folder: Path, *, native: bool) -> TorchBackend:
     return TorchBackend(load_checkpoint(folder), device="cpu", dtype="float32", native=native)
 
 
-def check(backend: TorchBackend, reference: Reference) -> None:
+def check(backend: Backend, reference: Reference, bound: float = EXACT) -> None:
     """Hidden states and maps of 50 sequences with other interventions, in one batch and alone.
 
-    Five of the batch have none, and the same bits as in a batch without any.
+    Five of the batch have none, and on the native kernels the same bits as in a batch without any. PyTorch
+    and graphs round with the batch.
     """
     info, random = backend.info, np.random.default_rng(1)
     texts = sample([LENGTHS[number % len(LENGTHS)] for number in range(COUNT + 5)])
-    changes = [random_changes(random, info.layers, info.heads, info.hidden_size, len(one)) for one in texts]
+    sizes = info.layers, info.heads, info.hidden_size
+    changes = [random_changes(random, *sizes, len(one), info.interventions) for one in texts]
+    changes = [in_layers(some, info.attention_layers) for some in changes]
     changes[COUNT:] = [[] for _ in changes[COUNT:]]
     want = want_all(backend)
     wants = [with_changes(want, some) if some else want for some in changes]
     together, plain = run(backend, texts, wants), run(backend, texts, [want] * len(texts))
     for number, (text, some, output) in enumerate(zip(texts, changes, together, strict=True)):
-        if not some:
+        if not some and info.kernels:
             np.testing.assert_array_equal(output.tokens, plain[number].tokens)
             np.testing.assert_array_equal(output.attention, plain[number].attention)
         states, maps = reference(text.token_ids, text.segment_ids, some)
         for one in (output, *(run(backend, [text], [wants[number]]) if number % 5 == 0 else ())):
             assert one.finite
-            assert distance(one.attention, maps) <= EXACT, some
+            assert distance(one.attention, maps) <= bound, some
             for ours, theirs in zip(one.tokens, states, strict=True):
-                assert relative_distance(ours, theirs) <= EXACT, some
+                assert relative_distance(ours, theirs) <= bound, some
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["kernels", "plain"])
-@pytest.mark.parametrize("choice", FAMILIES)
+@every_family("choice", FAMILIES)
 def test_interventions_are_those_of_hooks(choice: str, native: bool, tmp_path: Path) -> None:
     """In every family, for 50 different ones in one batch, beside sequences without, and alone."""
     family, options = FAMILIES[choice]
     written = write_small(tmp_path, family, ENCODERS.get(family, "Model"), **options)
+    if family in (
+        "mt5",
+        "t5",
+        "umt5",
+    ):  # their scores are not scaled: float32 is a bound's worth from float64
+        written.model.double()
     check(load(tmp_path, native=native), partial(run_changed, written))
 
 
@@ -93,33 +96,6 @@ def test_interventions_beside_a_bias_by_distance(native: bool, tmp_path: Path) -
     """Likewise with ALiBi, in a reference that is written out."""
     reference = write_jina(tmp_path)
     check(load(tmp_path, native=native), partial(ChangedJina.run_changed, reference))
-
-
-def test_a_graph_refuses_them_and_says_what_runs_them(tmp_path: Path) -> None:
-    """Exported graphs have no inputs for them."""
-    written = write_small(tmp_path / "model", "bert", "Model")
-    place = tmp_path / "graph"
-    export(str(written.folder), place, dtype="float32", overwrite=False, step=lambda _: nullcontext())
-    file = find_graph(place)
-    assert file is not None
-    backend = OnnxBackend(read_folder(place, graph=True), file, device="cpu")
-    assert backend.info.interventions == ()
-    (text,) = sample([5])
-    want = Want(token_layers=(1,))
-    for kinds, changed in {
-        "heads": Interventions(heads=(HeadScale(0, (0,)),)),
-        "edges": Interventions(edges=(BlockedEdges((0,), (0,), (0,), (0,)),)),
-        "heads and states": Interventions(
-            heads=(HeadScale(0, (0,)),), states=(StateChange(0, (0,), np.zeros(48, np.float32)),)
-        ),
-    }.items():
-        with pytest.raises(Unsupported, match=f"a graph, in which {kinds} cannot .*_BACKEND=") as refused:
-            run(backend, [text, text], [want, replace(want, interventions=changed)])
-        assert refused.value.field == "interventions"
-    np.testing.assert_array_equal(
-        run(backend, [text], [replace(want, interventions=Interventions())])[0].tokens,
-        run(backend, [text], [want])[0].tokens,
-    )
 
 
 def random_batch(
@@ -150,7 +126,7 @@ def test_tokens_that_are_not_attended_to_stay_so(native: bool, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["kernels", "plain"])
-@pytest.mark.parametrize("family", ["bert", "deberta-v2", "modernbert", "t5"])
+@every_family("family", ["bert", "deberta-v2", "modernbert", "t5", "qwen3", "gemma3_text"])
 def test_statistics_are_those_of_the_changed_maps(family: str, native: bool, tmp_path: Path) -> None:
     """Rows without keys count for nothing; computed while attending, and apart beside other maps."""
     written = write_small(tmp_path, family, ENCODERS.get(family, "Model"))
@@ -234,7 +210,9 @@ def patched(changes: list[Change], donor: Encoding) -> list[Change]:
     return changes
 
 
-@pytest.mark.parametrize("native", [True, False], ids=["kernels", "plain"])
+@pytest.mark.parametrize(
+    "native", [True, pytest.param(False, marks=pytest.mark.thorough)], ids=["kernels", "plain"]
+)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "bfloat16 widened", "int8"])
 def test_every_precision_keeps_its_bound_and_the_bits_of_other_sequences(
     precision: str, native: bool
@@ -261,7 +239,7 @@ def test_every_precision_keeps_its_bound_and_the_bits_of_other_sequences(
     before: list[Any] = run(backend, texts, [plain] * len(texts))
     unobserved: list[Any] = run(backend, texts, [replace(want, attention=None) for want in wants])
     for i, (text, some, output) in enumerate(zip(texts, changes, outputs, strict=True)):
-        if not some:
+        if not some and native:
             np.testing.assert_array_equal(output.sentence, before[i].sentence)
             np.testing.assert_array_equal(unobserved[i].sentence, before[i].sentence)
             np.testing.assert_array_equal(output.attention, before[i].attention)

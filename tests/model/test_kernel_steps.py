@@ -4,6 +4,7 @@ The order of a block's steps is compiled a second time. So each field of Encoder
 values where they can be listed, stands in one of the three tables below, which the tests hold to the code.
 """
 
+from ctypes import c_float
 from dataclasses import fields, replace
 from functools import partial
 from types import NoneType, UnionType
@@ -27,6 +28,7 @@ from model.encoder.parts import (
     Mixture,
     RelativeBias,
     Rotary,
+    ShortConvolution,
 )
 from model.encoder.plan import Plan
 from model.pytorch.kernels import buffers, library
@@ -65,7 +67,11 @@ RUN: dict[str, list[dict[str, Any]]] = {
     "outer_bias": [{"outer_bias": False}],
     "scale": [{"scale": 1.0}],
     "shared": [{"shared": (0, 0, 0)}, {"shared": (0, 1, 0)}],
-    "norm": [{"norm": "pre"}],
+    "norm": [{"norm": "pre"}, {"norm": "sandwich"}, {"norm": "sandwich", "norm_kind": "rms"}],
+    "qk_norm": [
+        {"qk_norm": "rms"},
+        {"qk_norm": "rms", "layers": (LayerConfig(rotary=Rotary.of(16)),), "num_kv_heads": 1},
+    ],
     "norm_kind": [{"norm_kind": "rms"}, {"norm_kind": "rms", "norm": "pre"}],
     "norm_bias": [{"norm_bias": False}],
     "gated": [{"gated": True}, {"gated": True, "activation": "silu", "norm": "pre"}],
@@ -99,13 +105,17 @@ RUN: dict[str, list[dict[str, Any]]] = {
 """What changes a block, and the kernels do too."""
 
 REFUSED: dict[str, list[dict[str, Any]]] = {
-    "norm": [{"norm": "sandwich"}],
     "similarity": [{"similarity": s} for s in ("cosine", "manhattan", "mahalanobis")],
-    "qk_norm": [{"qk_norm": q} for q in ("layer", "rms", "joint")],
+    "qk_norm": [{"qk_norm": q} for q in ("layer", "joint")],
     "double_residual": [{"double_residual": True}],
+    "value_norm": [{"value_norm": True}],
+    "per_layer_size": [{"per_layer_size": 8}],
     "layers": [
         {"layers": (LayerConfig(convolution=Convolution(3)),)},
         {"layers": (LayerConfig(attention_norm=False),)},
+        {"layers": (LayerConfig(head_dim=16),)},
+        {"layers": (LayerConfig(num_kv_heads=1),)},
+        {"layers": (LayerConfig(short_convolution=ShortConvolution(3)), LayerConfig(), LayerConfig())},
     ],
 }
 """What changes a block, and the kernels refuse."""
@@ -251,6 +261,19 @@ def test_in_bfloat16_the_steps_differ_by_rounding_alone(choice: dict[str, Any], 
     encoder.executor = native
     for number, state in run(encoder, plan).items():
         assert (state - expected[number]).norm() < 0.03 * expected[number].norm()
+
+
+@needs_kernels
+def test_gains_of_norms_stay_in_float32() -> None:
+    """Also those of queries and keys, whose module is converted beside the matrices."""
+    encoder = encoder_of(replace(BASE, qk_norm="rms", norm="sandwich"))
+    blocks: Any = encoder.blocks
+    expected = [block.attention.key_norm.weight.clone() for block in blocks]
+    native = NativeStack(encoder, stand_ins(), torch.bfloat16)
+    for layer, block, gain in zip(native.layers, blocks, expected, strict=True):
+        assert block.attention.key_norm.weight.dtype == torch.bfloat16
+        assert (c_float * 32).from_address(layer.key_gain)[:] == gain.tolist()
+        assert layer.attention_output_gain == block.attention_output_norm.weight.data_ptr()
 
 
 @every(RUN)

@@ -111,7 +111,8 @@ def test_every_field_that_transformers_reads_is_in_the_table() -> None:
     families = (
         *("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert", "mpnet"),
         *("deberta-v2", "modernbert", "eurobert", "nomic_bert", "t5", "mt5", "umt5", "esm"),
-        "jina_embeddings_v3",
+        *("jina_embeddings_v3", "qwen3", "qwen2", "gemma3_text", "gemma", "llama", "mistral", "lfm2"),
+        *("embedding_gemma2_text", "embedding_gemma2"),
     )
     unknown = {
         (family, name)
@@ -141,6 +142,7 @@ SAVED = {
     "config.json of Normalize": ("module_input_name", "module_output_name"),
     "config.json of LayerNorm": ("dimension",),
     "config.json of Dropout": ("dropout",),
+    "config.json of LogitScore": ("true_token_id", "false_token_id", "module_input_name"),
     "config.json of SpladePooling": ("pooling_strategy", "activation_function", "chunk_size"),
 }
 """What the modules of sentence-transformers 6.2 read."""
@@ -154,7 +156,21 @@ def test_every_key_of_sentence_transformers_is_in_the_table(file: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["Bert", "DistilBert", "MPNet", "Roberta", "XLMRoberta", "Camembert", "T5", "Albert", "DebertaV2", "Esm"],
+    [
+        "Bert",
+        "DistilBert",
+        "MPNet",
+        "Roberta",
+        "XLMRoberta",
+        "Camembert",
+        "T5",
+        "Albert",
+        "DebertaV2",
+        "Esm",
+        "Llama",
+        "Gemma",
+        "Qwen2",
+    ],
 )
 def test_every_argument_of_a_tokenizer_is_in_the_table(name: str) -> None:
     """Whatever tokenizer_config.json may have for a class of transformers."""

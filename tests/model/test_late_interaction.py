@@ -1,14 +1,12 @@
 """Vectors of tokens for late interaction, from folders of either form, whatever runs them."""
 
 import json
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from export.pipeline import export
 from model.checkpoints.checkpoint import load_checkpoint
 from model.contract import Backend, HeadInfo, Role, Want
 from model.errors import CheckpointError, InputTooLong
@@ -27,6 +25,7 @@ from tests.references.late_interaction import (
     write_stanford,
 )
 from tests.support.backends import load
+from tests.support.exporting import export_silently
 from tests.support.families import SIZES
 from tests.support.product import run
 
@@ -81,7 +80,7 @@ def test_an_exported_folder_has_the_same_vectors(form: str, tmp_path: Path) -> N
     write, settings = FORMS[form]
     written = write(tmp_path / "model", settings, **SUITED)
     place = tmp_path / "graph"
-    export(str(written.folder), place, dtype="float32", overwrite=False, step=lambda _: nullcontext())
+    export_silently(written.folder, place)
     check(written, *load_model(str(place), kind="onnx", device="cpu"), 1e-5)
 
 

@@ -255,6 +255,49 @@ def test_the_largest_weight_may_be_in_any_part(kernels: Kernels, name: str) -> N
         assert found.max() > 0.99
 
 
+@pytest.mark.parametrize("with_statistics", [False, True])
+@pytest.mark.parametrize("hiding", HIDING, ids=str)
+def test_cells_of_thumbnails_have_the_largest_weights(
+    kernels: Kernels, name: str, hiding: dict[str, Any], with_statistics: bool
+) -> None:
+    """Of keys in several parts, or in none; within 1e-5 of the definition, beside unchanged outputs."""
+    texts = Texts(name, [20, 1100], sharp=4)
+    edges = np.array([0, 3, 470, 505, 530, 1024, 1090])  # of rows and columns; the last are in no cell
+    observations, made = Observations(2, 2), []
+    for text, count in enumerate(texts.lengths):
+        bounds = np.minimum(edges, count)
+        spans = np.stack([np.arange(6), bounds[:-1], bounds[1:]], 1).astype(np.int32)
+        cells, out = np.repeat(np.arange(6), np.diff(bounds)), np.full((1, 6, 6), -np.inf, np.float32)
+        observations.thumbnails(
+            text, out[None], Slots([1], 2), Slots(np.arange(len(cells)), count, cells), spans
+        )
+        statistics = np.zeros((1, len(STATISTICS)), np.float32)
+        if with_statistics:
+            observations.statistics(text, statistics[None], Slots([1], 2), np.zeros(count, np.float32))
+        made.append((bounds, out, statistics))
+    output = texts.attend(kernels, observations=observations, **hiding)
+    for text, (bounds, out, _) in enumerate(made):
+        weights = texts.weights(text, **hiding)
+        assert texts.error(output, text, weights) < 3
+        for row, column in np.ndindex(6, 6):
+            rows, columns = slice(*bounds[row : row + 2]), slice(*bounds[column : column + 2])
+            if rows.start < rows.stop:
+                largest = weights[1, rows, columns].max(initial=0)
+                assert abs(out[0, row, column] - largest) <= 1e-5 * max(1.0, texts.far / 10), (row, column)
+
+
+def test_a_row_that_is_no_number_spoils_its_cells(kernels: Kernels, name: str) -> None:
+    """All of its row of cells, and no others, though its keys are seen in parts."""
+    texts = Texts(name, [1100], kv_heads=2)
+    texts.projected[0][700, 1, 3] = torch.nan
+    spans = np.array([[0, 0, 600], [1, 600, 1100]], np.int32)
+    observations, out = Observations(1, 2), np.full((2, 11, 2), -np.inf, np.float32)
+    rows = Slots(np.arange(1100), 1100, np.arange(1100) // 100)
+    observations.thumbnails(0, out[None], Slots([0, 1], 2), rows, spans)
+    texts.attend(kernels, observations=observations)
+    assert np.argwhere(np.isnan(out)).tolist() == [[1, 7, 0], [1, 7, 1]]
+
+
 def test_maps_and_statistics_of_other_heads_are_observed_together(kernels: Kernels, name: str) -> None:
     """A head with a map is attended whole, and its outputs and statistics are those of one that is not."""
     texts = Texts(name, [1100], heads=2, kv_heads=2)

@@ -116,7 +116,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize(
     "queries", [None, Axis((7,)), Axis((-1 % 1200, 3, 3)), Axis((1, 0), (0, 1, 2, 3), (0, 2))], ids=str
 )
-@pytest.mark.parametrize("length", [600, 1200])
+@pytest.mark.parametrize("length", [600, pytest.param(1200, marks=pytest.mark.thorough)])
 def test_a_rollout_is_the_product_of_the_maps(
     folder: Path, length: int, queries: Axis | None, native: bool
 ) -> None:

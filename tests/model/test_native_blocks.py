@@ -240,6 +240,42 @@ def test_rotary_positions_turn_as_in_pytorch(
 
 
 @needs_kernels
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("width", [8, 16, 24])
+def test_heads_are_normalised_before_they_turn(
+    kernels: Kernels, dtype: torch.dtype, width: int, turns: bool
+) -> None:
+    """Queries with one gain and keys with another; values beside them stay as they are."""
+    tokens, queries, keys = 9, 2, 1
+    generator = torch.Generator().manual_seed(5)
+    x = (torch.randn(tokens, (queries + keys) * width + 5, generator=generator) * 3).to(dtype)
+    gains = torch.randn(2, width, generator=generator)
+    cos, sin = rotary_angles(torch.arange(tokens) * 50, Rotary.of(width))
+    by_head = x[:, :-5].float().reshape(tokens, queries + keys, width)
+    normed = F.rms_norm(by_head, (width,), None, 0.1) * gains[[0] * queries + [1] * keys]
+    expected = torch.cat(((rotate(normed, cos, sin) if turns else normed).flatten(1), x[:, -5:]), 1)
+    arguments = Rotation(
+        x=x.data_ptr(),
+        cos=cos.data_ptr(),
+        sin=sin.data_ptr(),
+        tokens=tokens,
+        stride=x.shape[1],
+        heads=queries + keys,
+        head_size=width,
+        pairs=width // 2 if turns else 0,
+        query_gain=gains[0].data_ptr(),
+        key_gain=gains[1].data_ptr(),
+        queries=queries,
+        epsilon=0.1,
+    )
+    check(kernels.rotate(byref(arguments)))
+    assert relative_distance(x.float(), expected) <= 8 * rounding(dtype)
+    arguments.key_gain = None
+    with pytest.raises(ValueError, match="shapes do not match"):
+        check(kernels.rotate(byref(arguments)))
+
+
+@needs_kernels
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("size", [1, 8, 21])
 def test_a_gate_multiplies_its_value(
@@ -298,6 +334,41 @@ def test_a_norm_of_any_kind_is_that_of_pytorch(
         normed = F.layer_norm(expected, (size,), gain, bias if biased else None, 1e-5)
     assert distance(output, normed) < 1e-5
     assert torch.equal(rounded, output.to(dtype))
+
+
+@needs_kernels
+@pytest.mark.parametrize("rms", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_what_is_added_may_have_a_norm_of_its_own(
+    kernels: Kernels, dtype: torch.dtype, rms: bool, biased: bool
+) -> None:
+    """Layer or RMS norm, with a bias or none, before the sum, which is kept."""
+    tokens, size = 5, 21
+    generator = torch.Generator().manual_seed(6)
+    x, y = torch.randn(2, tokens, size, generator=generator)
+    y = (3 * y + 1).to(dtype)
+    gain, bias = torch.randn(2, size, generator=generator)
+    total = torch.empty_like(x)
+    arguments = Norm(
+        x=x.data_ptr(),
+        added=y.data_ptr(),
+        sum=total.data_ptr(),
+        tokens=tokens,
+        size=size,
+        epsilon=0.1,
+        rms=rms,
+        added_gain=gain.data_ptr(),
+        added_bias=bias.data_ptr() if biased else None,
+    )
+    check(kernels.add_norm(byref(arguments)))
+    if rms:
+        normed = F.rms_norm(y.float(), (size,), gain, 0.1) + (bias if biased else 0)
+    else:
+        normed = F.layer_norm(y.float(), (size,), gain, bias if biased else None, 0.1)
+    assert distance(total, x + normed) < 1e-5
+    arguments.added = None
+    with pytest.raises(ValueError, match="shapes do not match"):
+        check(kernels.add_norm(byref(arguments)))
 
 
 @needs_kernels

@@ -302,6 +302,7 @@ print(count(ours), count(theirs), count(ours))
 """
 
 
+@pytest.mark.thorough
 @needs_kernels
 def test_threads_are_those_of_torch() -> None:
     """As many as PyTorch was told for the calling thread, and the very same ones: nobody starts more."""

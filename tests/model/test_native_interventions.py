@@ -125,23 +125,39 @@ def check(name: str, lengths: list[int], window: int, *, causal: bool, seed: int
 
 
 @needs_kernels
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        Interventions(edges=(BlockedEdges((0,), (0,), (0,), (5,)),)),
-        Interventions(edges=(BlockedEdges((0,), (0,), (0,), (-1,)),)),
-    ],
-)
-def test_keys_beyond_a_sequence_are_refused(wrong: Interventions) -> None:
-    """Nothing is written outside the scores, whatever a caller says."""
+@pytest.mark.parametrize("length", [6, 4])
+def test_edges_of_a_sequence_of_another_length_are_refused(length: int) -> None:
+    """Nothing is read outside the words, whatever a caller says."""
     (name, dtype), *_ = DTYPES.items()
     kernels = kernels_of(name)
     packed = Packed.random([5, 9], HEADS, kernels.head_step, dtype, 0)
-    changed = Changes(Edits([wrong, None], Packing.of([5, 9])), range(1), 2, HEADS)
+    wrong = Interventions(edges=(BlockedEdges((0,), (0,), (0,), (0,)),))
+    changed = Changes(Edits([wrong, None], Packing.of([length, 9])), range(1), 2, HEADS)
     table = address_of(changed)
     output = torch.empty(packed.q.shape, dtype=dtype)
     with pytest.raises(ValueError, match="shapes do not match"):
         attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, interventions=table)
+
+
+@needs_kernels
+@pytest.mark.parametrize("count", [31, 32, 33, 64, 70])
+def test_any_number_of_edges_is_blocked(count: int) -> None:
+    """They are bits of words of 32: those of the last word count like those of the first."""
+    (name, dtype), *_ = DTYPES.items()
+    kernels, random = kernels_of(name), np.random.default_rng(count)
+    packed = Packed.random([90], HEADS, kernels.head_step, dtype, 0)
+    every = [
+        BlockedEdges((int(random.integers(2)),), (i % HEADS,), tuple(range(i, 90, 2)), (89 - i,))
+        for i in range(count)
+    ]
+    one = Interventions(edges=(*every[:-1], BlockedEdges((0,), (1,), (3,), (0, 7))))
+    changed = Changes(Edits([one], Packing.of([90])), range(1), 1, HEADS)
+    output = torch.empty(packed.q.shape, dtype=dtype)
+    table = address_of(changed)
+    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, interventions=table)
+    here = Interventions(edges=tuple(edges for edges in one.edges if 0 in edges.layers))
+    _, mixed = expected(packed, 0, here, (0, False))
+    assert distance(output.float(), mixed) <= 20 * rounding(dtype)
 
 
 @needs_kernels

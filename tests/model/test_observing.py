@@ -13,6 +13,7 @@ from torch import Tensor
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.source import resolve
 from model.contract import STATISTICS, AttentionWant, Axis, Batch, Output, SentenceWant, SummaryWant, Want
+from model.encoder.attention import SelfAttention
 from model.encoder.block import Block
 from model.encoder.convolution import convolve_packed
 from model.encoder.encoder import Encoder
@@ -96,7 +97,8 @@ class StandIn:
         states = {}
         for layer, block in enumerate(self._blocks):
             observe = partial(self._observe, plan, layer, packing)
-            attend = partial(block.attention, packing=packing, rotary=None, bias=None, observe=observe)
+            attention = cast(SelfAttention, block.attention)
+            attend = partial(attention, packing=packing, rotary=None, bias=None, observe=observe)
             x = block(x, attend, partial(convolve_packed, packing=packing))
             if layer + 1 in plan.states:
                 states[layer + 1] = x

@@ -22,6 +22,7 @@ class Calls:
         self.projections: list[int] = []
         for number, block in enumerate(encoder.blocks):
             assert isinstance(block, Block)
+            assert block.attention is not None
             block.register_forward_hook(lambda *_, number=number: self.blocks.append(number))
             block.attention.qkv.register_forward_hook(
                 lambda *_, number=number: self.projections.append(number)

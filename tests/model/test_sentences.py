@@ -83,6 +83,7 @@ def test_the_marks_are_those_of_unicode() -> None:
     assert [c for c in characters if _MARKS.match(c)] == [c for c in characters if known.match(c)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", [".", ".)", ". ", "\n", "\n ", ".\n", "a", " ", "。", "a.", "a. ", ".” a"])
 def test_no_text_takes_long(text: str) -> None:
     """Repeated a million times, nothing is searched more than a few times."""

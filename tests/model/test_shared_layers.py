@@ -17,7 +17,7 @@ from model.pytorch import backend as backend_module
 from model.pytorch.backend import TorchBackend
 from model.pytorch.kernels.passes import Passes
 from tests.references.checkpoints import MINILM
-from tests.support.families import ENCODERS, SMALL, sample, write_small
+from tests.support.families import ATTENDING, ENCODERS, every_family, sample, write_small
 from tests.support.interventions import random_changes, with_changes
 from tests.support.kernel import needs_int8, needs_kernels
 from tests.support.product import run, want_all
@@ -56,8 +56,16 @@ def assert_same(ours: Any, theirs: Any) -> None:
         np.testing.assert_array_equal(ours.summary[name], values)
 
 
+def assert_close(ours: Any, theirs: Any) -> None:
+    for name in ("sentence", "tokens", "attention"):
+        one, other = getattr(ours, name), getattr(theirs, name)
+        assert (one is None) == (other is None)
+        if one is not None:
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
 @needs_kernels
-@pytest.mark.parametrize("family", SMALL)
+@every_family("family", ATTENDING)
 def test_what_shares_layers_has_the_bits_of_what_does_not(family: str, tmp_path: Path) -> None:
     """Three texts in many variants, some observed in every layer and some in the last one, beside others."""
     write_small(tmp_path, family, ENCODERS.get(family, "Model"))
@@ -78,8 +86,10 @@ def test_what_shares_layers_has_the_bits_of_what_does_not(family: str, tmp_path:
             texts.append(text)
             wants.append(with_changes((plain, plain, late, want_all(backend))[number % 4], changes))
     texts, wants = [*texts, *sample([7, 30])], [*wants, plain, late]
+    # PyTorch projects the embeddings of these, and on some processors rounds with the number of tokens.
+    same = assert_close if family in ("albert", "electra") else assert_same
     for ours, theirs in zip(run(backend, texts, wants), apart(backend, texts, wants), strict=True):
-        assert_same(ours, theirs)
+        same(ours, theirs)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", pytest.param("int8", marks=needs_int8)])

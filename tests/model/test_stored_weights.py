@@ -25,7 +25,7 @@ from model.pytorch.kernels.library import (
     kernels_of_stored_weights,
 )
 from model.pytorch.kernels.structures import Linear, Product, StoredRows
-from tests.support.families import ENCODERS, SIZES, SMALL, sample, write_small
+from tests.support.families import ATTENDING, ENCODERS, SIZES, every_family, sample, write_small
 from tests.support.kernel import kernels_of, multiply, needs_int8, restrict_to
 from tests.support.product import run, want_all
 
@@ -147,7 +147,7 @@ def observe(folder: Path, dtype: str) -> list[Output]:
 
 @needs_int8
 @pytest.mark.usefixtures("_processor")
-@pytest.mark.parametrize("family", sorted(SMALL))
+@every_family("family", ATTENDING)
 def test_maps_in_eight_bits_are_those_of_float32(family: str, tmp_path: Path) -> None:
     """Bit by bit, whatever a family's layers are; only vectors of distances stay in bfloat16."""
     write_small(tmp_path, family, ENCODERS.get(family, "Model"))

@@ -242,6 +242,7 @@ print(*(run(length) for length in (2048, 8192)))
 """
 
 
+@pytest.mark.thorough
 def test_memory_of_statistics_does_not_grow_with_the_map() -> None:
     """8192 tokens take a few MiB more than 2048, though one head's map of them would be 256 MiB."""
     done = subprocess.run([sys.executable, "-c", _MEMORY], check=True, capture_output=True, text=True)

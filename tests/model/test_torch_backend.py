@@ -208,7 +208,7 @@ def test_auto_is_bfloat16_only_where_kernels_are_faster_in_it(
 def test_auto_is_float32_where_kernels_with_avx2_cannot_run_a_model(options: dict[str, Any]) -> None:
     """PyTorch would run it in bfloat16 without instructions for that; by name it is taken as it is."""
     config = replace(minilm().encoder.config, **options)
-    runs = "num_heads" in options
+    runs = "qk_norm" not in options
     with held_to_widening():
         assert choose("auto", config=config).name == ("bfloat16" if runs else "float32")
         assert choose("auto", config=config, native=False) == choose("float32", config=config, native=False)

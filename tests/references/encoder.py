@@ -150,6 +150,8 @@ class NaiveEncoder:
         states, maps = [x], []
         for number in range(self.config.num_layers):
             x, weights = self._block(number, x)
+            if self.config.per_layer_size:
+                x = self._gate_by_layer(number, x, states[0])
             states.append(x)
             maps.append(weights)
         if self.config.norm != "post":
@@ -171,6 +173,8 @@ class NaiveEncoder:
         elif config.qk_norm:
             q = [self._norm(name + "attention.query_norm", one, config.qk_norm) for one in q]
             k = [self._norm(name + "attention.key_norm", one, config.qk_norm) for one in k]
+        if config.value_norm:
+            v = [one / np.sqrt((one**2).mean(-1, keepdims=True) + config.norm_eps) for one in v]
         if rotary is not None:
             q, k = (
                 [turn(one, rotary.frequencies, interleaved=rotary.interleaved) for one in both]
@@ -234,6 +238,15 @@ class NaiveEncoder:
             return output, weights
         around = self._convolve(name + "convolution", x, convolution)
         return self._norm(name + "convolution_norm", output + around), weights
+
+    def _gate_by_layer(self, number: int, x: Array, first: Array) -> Array:
+        """Add what a layer makes of its own part of hidden state 0, gated by x, and scale the sum."""
+        name, size = self._name(number) + "per_layer.", self.config.per_layer_size
+        rows = self.weights["per_layer_inputs.projection.weight"][number * size : (number + 1) * size]
+        given = self._norm("per_layer_inputs.norm", first @ rows.T / math.sqrt(first.shape[1]))
+        gate = activation(self._linear(name + "inner", x, bias=False), self.config.activation)
+        added = self._norm(name + "norm", self._linear(name + "outer", gate * given, bias=False))
+        return (x + added) * self.weights[name + "scale"]
 
     def _convolve(self, name: str, x: Array, convolution: Any) -> Array:
         """The weighted sum of each token and its neighbours, of which a group of channels sees its own."""

@@ -23,11 +23,11 @@ Array = NDArray[np.float64]
 Change = dict[str, Any]
 
 _OUTPUTS = re.compile(
-    r"(attention\.output\.dense|attention\.out_lin|attention\.dense|attn\.o|attn\.Wo|self_attn\.o_proj"
+    r"(attention\.output\.dense|attention\.out_lin|attention\.dense|attn\.o|attn\.Wo|self_attn\.o(ut)?_proj"
     r"|SelfAttention\.o)$"
 )
 """W_O: what it reads are the outputs of the heads side by side."""
-_BLOCKS = re.compile(r"(^|\.)(layers?|block|albert_layers)\.\d+$")
+BLOCKS = re.compile(r"(^|\.)(layers?|block|albert_layers)\.\d+$")
 _SOFTMAX = nn.functional.softmax
 
 
@@ -44,6 +44,8 @@ def run_changed(
     """
     model, config = written.model, written.model.config
     heads, layers = config.num_attention_heads, config.num_hidden_layers
+    kinds = getattr(config, "layer_types", None) or [""] * layers
+    attending = [number for number, kind in enumerate(kinds) if kind != "conv"]
     mask = torch.ones(1, len(ids)).long()
     mask[:, len(ids) - unattended :] = 0
     inputs = {"input_ids": torch.tensor([list(ids)]), "attention_mask": mask}
@@ -52,8 +54,8 @@ def run_changed(
     states: list[Tensor] = []
     with ExitStack() as stack:
         for pattern, hook in (
-            (_OUTPUTS, partial(_change_outputs, changes, heads, _counter())),
-            (_BLOCKS, partial(_change_states, changes, states)),
+            (_OUTPUTS, partial(_change_outputs, changes, heads, iter(attending).__next__)),
+            (BLOCKS, partial(_change_states, changes, states)),
         ):
             found = [module for name, module in model.named_modules() if pattern.search(name)]
             # The sub-layers of T5's blocks are called layers, too.
@@ -61,10 +63,10 @@ def run_changed(
             assert found
             for module in found:
                 stack.callback(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
-        weights = stack.enter_context(_softmax(changes, heads))
+        weights = stack.enter_context(_softmax(changes, heads, attending))
         stack.enter_context(torch.inference_mode())
         output = model(**inputs)
-    assert len(states) == len(weights) == layers
+    assert (len(states), len(weights)) == (layers, len(attending))
     last = output.last_hidden_state[0].clone()
     _apply(changes, layers, last)
     return torch.stack([*states, last]).numpy(), torch.stack(weights).numpy()
@@ -114,8 +116,11 @@ def _apply(changes: Sequence[Change], layer: int, x: Any) -> None:
 
 
 @contextmanager
-def _softmax(changes: Sequence[Change], heads: int) -> Iterator[list[Tensor]]:
-    """Set scores of blocked edges to −∞ before each softmax of attention; collects the weights (H, N, N)."""
+def _softmax(changes: Sequence[Change], heads: int, layers: Sequence[int]) -> Iterator[list[Tensor]]:
+    """Set scores of blocked edges to −∞ before each softmax of attention; collects the weights (H, N, N).
+
+    `layers` are those that attend.
+    """
     weights: list[Tensor] = []
 
     def softmax(scores: Tensor, *args: Any, **options: Any) -> Tensor:
@@ -123,7 +128,7 @@ def _softmax(changes: Sequence[Change], heads: int) -> Iterator[list[Tensor]]:
         assert scores.shape[:2] == (1, heads)
         scores = scores.clone()
         for head in range(heads):
-            _block(changes, len(weights), head, scores[0, head])
+            _block(changes, layers[len(weights)], head, scores[0, head])
         found = _SOFTMAX(scores, *args, **options).nan_to_num(nan=0.0)
         # Some hide keys by the lowest number: a row with nothing else left has no keys.
         found = found.masked_fill(scores.amax(-1, keepdim=True) <= -1e30, 0)

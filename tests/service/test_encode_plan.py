@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from model.contract import ModelInfo
 from service.protocols.native.schemas import EncodeRequest
-from service.tasks.embed import plan_encode, resolve
+from service.tasks.embed import plan_encode
 from service.tasks.errors import Names, OptionError
+from service.tasks.indices import resolve
 from service.tasks.prompts import choose_prompt, find_prompt
 from tests.support.doubles import tokenizer
 
@@ -18,6 +19,7 @@ INFO = ModelInfo(
     family="bert",
     layers=6,
     heads=12,
+    attention_layers=tuple(range(6)),
     hidden_size=384,
     max_length=256,
     pooling=("mean",),

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from export.contents import copy_contents
+from export.contents import add_projection, copy_contents
 from export.writer import write_graph
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.exported_prediction import write_predictor
@@ -71,6 +71,7 @@ def _export(source: Path, target: Path) -> None:
     target.mkdir(parents=True)
     write_graph(checkpoint.encoder, target, {DTYPE_KEY: "float32"})
     copy_contents(source, checkpoint.folder.layout, target)
+    add_projection(checkpoint.folder, target)
     if checkpoint.predictor is not None:
         write_predictor(target, checkpoint.predictor)
 

@@ -1,14 +1,13 @@
 """Compares a family's checkpoints, as the product runs them, with a reference."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
-from export.pipeline import export
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.folder import read_folder
 from model.contract import Backend, Encoding
@@ -18,6 +17,7 @@ from model.pytorch.backend import TorchBackend
 from tests.references.comparing import distance, relative_distance
 from tests.references.families import VOCABULARY, Written, change_config, write_model
 from tests.references.jina_v3 import CODE
+from tests.support.exporting import export_silently
 from tests.support.kernel import EVERY, held_to_widening, round_to_bfloat16
 from tests.support.product import run, want_all
 
@@ -51,6 +51,34 @@ SMALL: dict[str, tuple[str, Mapping[str, Any]]] = {
     "deberta-v2": ("DebertaV2", {**SIZES, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}),
     "modernbert": ("ModernBert", {**SIZES, "classifier_pooling": "cls"}),
     "eurobert": ("EuroBert", {**SIZES, "num_key_value_heads": 3, "classifier_pooling": "bos"}),
+    "qwen3": ("Qwen3", {**SIZES, "head_dim": 24, "num_key_value_heads": 1}),
+    "bidirectional_pplx_qwen3": ("Qwen3", {**SIZES, "is_causal": False, "num_key_value_heads": 3}),
+    "qwen2": ("Qwen2", {**SIZES, "num_key_value_heads": 1}),
+    "gemma3_text": (
+        "Gemma3Text",
+        {
+            **SIZES,
+            "head_dim": 24,
+            "num_key_value_heads": 1,
+            "query_pre_attn_scalar": 20,
+            "sliding_window": 6,
+            "use_bidirectional_attention": True,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        },
+    ),
+    "gemma": ("Gemma", {**SIZES, "head_dim": 24, "num_key_value_heads": 1}),
+    "llama": ("Llama", {**SIZES, "num_key_value_heads": 1}),
+    "llama_bidirec": ("Llama", {**SIZES, "num_key_value_heads": 1, "is_causal": False}),
+    "mistral": ("Mistral", {**SIZES, "num_key_value_heads": 1, "sliding_window": 6}),
+    "lfm2": (
+        "Lfm2",
+        {
+            **SIZES,
+            "num_key_value_heads": 1,
+            "block_multiple_of": 8,
+            "layer_types": ["conv", "full_attention", "conv"],
+        },
+    ),
     "nomic_bert": ("NomicBert", SIZES),
     "gte": ("Gte", SIZES),
     "new": ("Gte", SIZES),
@@ -62,9 +90,18 @@ SMALL: dict[str, tuple[str, Mapping[str, Any]]] = {
     "umt5": ("UMT5", _T5),
 }
 """A small model of each family: what the names of its classes in `transformers` begin with, and a config."""
+ALIKE = ("bidirectional_pplx_qwen3", "qwen2", "gemma3_text", "gemma", "llama", "llama_bidirec", "mistral")
+"""Decoders beside Qwen3, which has most of what they have; their own files test the rest."""
+ATTENDING = [name for name in SMALL if name != "lfm2"]
+"""Families of which every layer attends: kernels run them, and graphs."""
 ENCODERS = {"t5": "EncoderModel", "mt5": "EncoderModel", "umt5": "EncoderModel"}
 """What follows in the names of their classes, where it is not "Model"."""
 ORIGINALS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "bidirectional_pplx_qwen3": (
+        "PPLXQwen3",
+        {"model_type": "bidirectional_pplx_qwen3", "is_causal": None, "use_bidirectional_attention": True},
+    ),
+    "llama_bidirec": ("LlamaBidirectional", {"model_type": "llama_bidirec", "is_causal": None}),
     "new": ("New", {"model_type": "new", "rope_parameters": None, "rope_theta": 160_000.0}),
     "jina_xlm_roberta": (
         "XLMRoberta",
@@ -77,6 +114,21 @@ ORIGINALS: dict[str, tuple[str, Mapping[str, Any]]] = {
     ),
 }
 """Families that are another's with an older config.json: the classes it names, and what else it says."""
+
+
+def every_family(argument: str, names: Iterable[str] = SMALL) -> pytest.MarkDecorator:
+    """Run a test with each family; with those that are like others, only where tests are thorough."""
+    marks = {name: [pytest.mark.thorough] if name in ALIKE else [] for name in names}
+    return pytest.mark.parametrize(argument, [pytest.param(name, marks=some) for name, some in marks.items()])
+
+
+def every_option(options: Mapping[str, Any], quick: int = 1) -> pytest.MarkDecorator:
+    """Run a test with each of some options; with all but the first few, only where tests are thorough."""
+    marks = [[pytest.mark.thorough] if i >= quick else [] for i in range(len(options))]
+    cases = zip(options.items(), marks, strict=True)
+    return pytest.mark.parametrize(
+        "options", [pytest.param(one, id=name, marks=some) for (name, one), some in cases]
+    )
 
 
 class Reference(Protocol):
@@ -137,7 +189,7 @@ def check(backend: Backend, reference: Reference, inputs: Sequence[Encoding], bo
     for encoding, beside in zip(inputs, together, strict=True):
         hidden, attention = reference.run(encoding.token_ids, encoding.segment_ids)
         assert hidden.shape[0] == backend.info.layers + 1
-        assert attention.shape[:2] == (backend.info.layers, backend.info.heads)
+        assert attention.shape[:2] == (len(backend.info.attention_layers), backend.info.heads)
         for output in (beside, *run(backend, [encoding], [want])):
             assert output.tokens is not None
             assert distance(output.attention, attention) <= bound
@@ -191,7 +243,7 @@ def cosine(a: Array, b: Array) -> float:
 
 def check_onnx(reference: Reference, place: Path, inputs: Sequence[Encoding] | None = None) -> None:
     """`check` on an exported graph, which has passed the export's own comparison in every quantity."""
-    export(str(reference.folder), place, dtype="float32", overwrite=False, step=lambda _: nullcontext())
+    export_silently(reference.folder, place)
     file = find_graph(place)
     assert file is not None
     backend = OnnxBackend(read_folder(place, graph=True), file, device="cpu")

@@ -6,18 +6,46 @@ from typing import Any
 import numpy as np
 
 from model.contract import Want
-from model.encoder.interventions import BlockedEdges, HeadScale, Interventions, StateChange
+from model.encoder.interventions import (
+    INTERVENTION_KINDS,
+    BlockedEdges,
+    HeadScale,
+    InterventionKind,
+    Interventions,
+    StateChange,
+)
 
 Change = dict[str, Any]
 
 
 def random_changes(
-    random: np.random.Generator, layers: int, heads: int, width: int, length: int
+    random: np.random.Generator,
+    layers: int,
+    heads: int,
+    width: int,
+    length: int,
+    kinds: Sequence[InterventionKind] = INTERVENTION_KINDS,
 ) -> list[Change]:
     """One to four interventions in a sequence; some leave queries without keys, or change a thing twice."""
-    makers = (_scale, _edges, _states)
+    every = {"heads": _scale, "edges": _edges, "states": _states}
+    makers = [every[kind] for kind in kinds]
+    count = random.integers(1, 5)
+    return [makers[random.integers(len(makers))](random, layers, heads, width, length) for _ in range(count)]
+
+
+def in_layers(changes: Sequence[Change], attending: Sequence[int]) -> list[Change]:
+    """The same changes, those of heads and edges in layers that attend."""
+
+    def moved(layer: int) -> int:
+        return attending[layer % len(attending)]
+
     return [
-        makers[random.integers(3)](random, layers, heads, width, length) for _ in range(random.integers(1, 5))
+        {**one, "layer": moved(one["layer"])}
+        if one["kind"] == "heads"
+        else {**one, "layers": sorted({*map(moved, one["layers"])})}
+        if one["kind"] == "edges"
+        else one
+        for one in changes
     ]
 
 

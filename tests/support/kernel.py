@@ -169,11 +169,9 @@ def attend(
 ) -> None:
     """Attend within each sequence: q, k, v (T, H, D) of one layout, to `output` (T, H, D), dense.
 
-    `others` are further fields of `Attention`.
-
-    The components of a head lie side by side. `starts`, int64 (B + 1,), is where each sequence begins; rows
-    of `output` beyond the last are left as they are. Without `output` only what is observed is computed.
-    Raises MemoryError.
+    `others` are further fields of `Attention`. The components of a head lie side by side. `starts`, int64
+    (B + 1,), is where each sequence begins; rows of `output` beyond the last are left as they are. Without
+    `output` only what is observed is computed. Raises MemoryError.
     """
     tokens, heads, size = q.shape
     arguments = Attention(
@@ -206,8 +204,8 @@ def multiply(
 ) -> None:
     """Compute activation(x Wᵀ + b) with our own products: x (T, in), W (out, in), b (out,), all dense.
 
-    W is in bfloat16 for products that widen it, else all but b in their precision.
-    `output` (T, out), with a gate (T, out / 2), may have more numbers behind it, which are left as they are.
+    W is in bfloat16 for products that widen it, else all but b in their precision. `output` (T, out), with a
+    gate (T, out / 2), may have more numbers behind it, which are left as they are.
     """
     panels = lay_out(weight, products.columns, gated=gated, word=products.word)
     outputs, inputs = weight.shape
@@ -335,23 +333,24 @@ def _add_norm(address: int) -> int:
     shape = (given.tokens, given.size)
     total = _floats(given.x, *shape).clone()
     if given.added is not None:
-        total += _floats(given.added, *shape)
+        added = _floats(given.added, *shape)
+        total += added if given.added_gain is None else _normed(given, added, "added_")
     if given.sum is not None:
         _floats(given.sum, *shape).copy_(total)
-    if given.output is None:
-        if given.rounded is not None:
-            _floats(given.rounded, *shape).copy_(total)
-        return 0
-    gain = _floats(given.gain, given.size)
-    bias = None if given.bias is None else _floats(given.bias, given.size)
-    if given.rms:
-        normed = F.rms_norm(total, (given.size,), gain, given.epsilon)
-    else:
-        normed = F.layer_norm(total, (given.size,), gain, bias, given.epsilon)
-    _floats(given.output, *shape).copy_(normed)
-    if given.rounded is not None:
-        _floats(given.rounded, *shape).copy_(normed)
+    total = total if given.output is None else _normed(given, total)
+    for written in (given.output, given.rounded):
+        if written is not None:
+            _floats(written, *shape).copy_(total)
     return 0
+
+
+def _normed(given: Norm, x: Tensor, which: str = "") -> Tensor:
+    """Apply the norm of a sum, or that of what is added."""
+    gain, bias = (getattr(given, which + name) for name in ("gain", "bias"))
+    gain, bias = _floats(gain, given.size), bias and _floats(bias, given.size)
+    if given.rms:
+        return F.rms_norm(x, (given.size,), gain, given.epsilon)
+    return F.layer_norm(x, (given.size,), gain, bias, given.epsilon)
 
 
 @whole_step
@@ -359,8 +358,13 @@ def _rotate(address: int) -> int:
     """Do what `headlight_rotate_float32` does."""
     given = Rotation.from_address(address)
     x = _floats(given.x, given.tokens, given.heads, given.head_size, stride=given.stride)
-    cos, sin = (_floats(one, given.tokens, 1, given.pairs) for one in (given.cos, given.sin))
-    x.copy_(rotate(x, cos, sin, interleaved=bool(given.interleaved)))
+    if given.query_gain is not None:
+        gains = [given.query_gain] * given.queries + [given.key_gain] * (given.heads - given.queries)
+        gain = torch.stack([_floats(one, given.head_size) for one in gains])
+        x.copy_(F.rms_norm(x, x.shape[-1:], None, given.epsilon) * gain)
+    if given.pairs:
+        cos, sin = (_floats(one, given.tokens, 1, given.pairs) for one in (given.cos, given.sin))
+        x.copy_(rotate(x, cos, sin, interleaved=bool(given.interleaved)))
     return 0
 
 
@@ -369,9 +373,8 @@ def _gate(address: int) -> int:
     """Do what `headlight_gate_float32` does."""
     given = Gate.from_address(address)
     gate, value = _floats(given.x, given.tokens, 2 * given.size).chunk(2, dim=-1)
-    _floats(given.output, given.tokens, given.size).copy_(
-        activate(gate, ACTIVATIONS[given.activation]) * value
-    )
+    output = _floats(given.output, given.tokens, given.size)
+    output.copy_(activate(gate, ACTIVATIONS[given.activation]) * value)
     return 0
 
 
@@ -390,9 +393,8 @@ def _route(address: int) -> int:
 def _collect(address: int) -> int:
     """Do what `headlight_collect_float32` does."""
     given = Collection.from_address(address)
-    rows = [*(c_int64 * given.count).from_address(given.rows)] if given.count else []
-    for i, row in enumerate(rows):
+    for i, row in enumerate((c_int64 * given.count).from_address(given.rows) if given.count else ()):
         share = _floats(given.shares + 4 * row * given.experts, 1)
-        result = _floats(given.results + 4 * i * given.size, given.size)
-        _floats(given.sums + 4 * row * given.size, given.size).add_(share * result)
+        result = share * _floats(given.results + 4 * i * given.size, given.size)
+        _floats(given.sums + 4 * row * given.size, given.size).add_(result)
     return 0

@@ -90,7 +90,7 @@ def want_all(backend: Backend) -> Want:
     layers, heads = backend.info.layers, backend.info.heads
     return Want(
         token_layers=tuple(range(layers + 1)),
-        attention=AttentionWant(tuple(range(layers)), tuple(range(heads))),
+        attention=AttentionWant(backend.info.attention_layers, tuple(range(heads))),
     )
 
 

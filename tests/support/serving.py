@@ -64,9 +64,12 @@ def environment(**settings: object) -> dict[str, str]:
     """The environment of a service: ours without what it sets itself, float32, no network, and `settings`.
 
     One process, unless a test says otherwise: it starts faster. `TEST_PROCESSES` is another default, and
-    `TEST_DTYPE` another precision.
+    `TEST_DTYPE` another precision. Where two files of tests run at a time (`pytest -n 2`), a service has one
+    thread: more would compete for the same cores, and start and answer for up to twice the processor time.
     """
     settings = {"processes": os.environ.get("TEST_PROCESSES", "1"), **settings}
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        settings = {"threads": 1, **settings}
     ours = ("HEADLIGHT_", "GOMP_SPINCOUNT")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     fixed = {

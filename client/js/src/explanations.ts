@@ -31,11 +31,17 @@ export interface Explained extends Tokens {
   sigmoid: number | null;
   /** What the tokens of a unit became: "mask", or "remove". */
   replacement: string | null;
+  /** With the method "gradient": the token in the place of those of the texts, "mask" or "padding". */
+  baseline: string | null;
+  /** The score of the baseline; of two texts that run apart, one of each, beside the whole other text. */
+  baseline_scores: readonly number[] | null;
+  /** What `attributions` miss of `score` less each of `baseline_scores`, added up. */
+  residual: number | null;
   /** Null with the method "heads". */
   units: Units | null;
   /** (units of the first text, units of the second), with the sum `score`. */
   parts: Tensor | null;
-  /** (units,): `score` less the score without the unit. */
+  /** (units,): `score` less the score without the unit; with "gradient", what it adds to the baseline's. */
   attributions: Float32Array | null;
   /** (layers, heads): `score` less the score without the head. */
   heads: Tensor | null;
@@ -59,6 +65,9 @@ export function explained(item: Json, reading: Reading): Explained {
     probability: item.probability ?? null,
     sigmoid: item.sigmoid ?? null,
     replacement: item.replacement ?? null,
+    baseline: item.baseline ?? null,
+    baseline_scores: item.baseline_scores ?? null,
+    residual: item.residual ?? null,
     units: units && {
       text: units.text,
       offsets: units.offsets,

@@ -12,7 +12,7 @@ export type Side = "right" | "left";
 export type Weights = "probability" | "score" | "value_norm";
 export type Aggregate = "none" | "mean" | "max" | "rollout";
 export type Aggregation = "none" | "simple" | "first" | "average" | "max";
-export type Method = "parts" | "occlusion" | "heads";
+export type Method = "parts" | "occlusion" | "heads" | "gradient";
 export type Unit = "token" | "word" | "sentence";
 export type Replacement = "mask" | "remove";
 export type SimilarityFunction = "cosine" | "dot" | "euclidean" | "manhattan";
@@ -159,7 +159,7 @@ export interface PredictOptions extends TextFields, InterventionFields, CallOpti
   attention?: RoundedMapFields;
 }
 
-export interface RerankOptions extends TextFields, InterventionFields, CallOptions {
+export interface RerankOptions extends PromptFields, InterventionFields, CallOptions {
   top_n?: number;
   return_texts?: boolean;
   raw_scores?: boolean;
@@ -173,11 +173,12 @@ export interface SimilarityOptions extends TaskFields, InterventionFields, CallO
   dtype?: "float32" | "float16";
 }
 
-export interface ExplainOptions extends TaskFields, CallOptions {
+export interface ExplainOptions extends TaskFields, InterventionFields, CallOptions {
   target?: "similarity" | "score" | "label" | { readonly label?: string; readonly token?: number };
   method?: Method;
   unit?: Unit;
   replacement?: Replacement;
+  steps?: number;
   faithfulness?: boolean;
   function?: SimilarityFunction;
   pooling?: Pooling;

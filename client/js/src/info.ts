@@ -6,6 +6,8 @@ export interface ServedModel {
   family: string;
   layers: number;
   heads: number;
+  /** The layers whose attention it returns, from 0; earlier services do not report it. */
+  attention_layers?: number[];
   hidden_size: number;
   max_length: number;
   pooling: string[];

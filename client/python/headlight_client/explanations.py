@@ -52,12 +52,18 @@ class Explained(Tokens):
     """Of a cross-encoder's logit."""
     replacement: str | None
     """What the tokens of a unit became: "mask", or "remove"."""
+    baseline: str | None
+    """With method="gradient": the token in the place of those of the texts, "mask" or "padding"."""
+    baseline_scores: list[float] | None
+    """The score of the baseline; of two texts that run apart, one of each, beside the whole other text."""
+    residual: float | None
+    """What `attributions` miss of `score` less each of `baseline_scores`, added up."""
     units: Units | None
     """Those of both texts; None with method="heads"."""
     parts: FloatArray | None
     """(units of the first text, units of the second), with the sum `score`."""
     attributions: FloatArray | None
-    """(U,): `score` less the score without the unit."""
+    """(U,): `score` less the score without the unit; with "gradient", what it adds to the baseline's."""
     heads: FloatArray | None
     """(L, H): `score` less the score without the head."""
     faithfulness: dict[str, FloatArray] | None
@@ -168,8 +174,9 @@ def _coloured(tag: str, text: str, effect: float, largest: float) -> str:
 def explained(item: Json, _axes: Sequence[str], scale: float) -> Explained:
     """Parse an item of `/explain`; raises KeyError, TypeError or ValueError if it is invalid."""
     units, faithful = item.get("units"), item.get("faithfulness")
-    names = ("function", "label", "token", "probability", "sigmoid", "replacement")
-    more: dict[str, Any] = {name: item.get(name) for name in names}
+    of_score = ("function", "label", "token", "probability", "sigmoid")
+    of_method = ("replacement", "baseline", "baseline_scores", "residual")
+    more: dict[str, Any] = {name: item.get(name) for name in (*of_score, *of_method)}
     found = None if units is None else _units(units)
     parts, attributions, heads = (_floats(item.get(name)) for name in ("parts", "attributions", "heads"))
     counts = {len(array.shape) for array in (parts, heads) if array is not None}

@@ -23,6 +23,8 @@ class ServedModel:
     family: str
     layers: int
     heads: int
+    attention_layers: list[int] | None
+    """The layers whose attention it returns, from 0. None from earlier services."""
     hidden_size: int
     max_length: int
     pooling: list[str]

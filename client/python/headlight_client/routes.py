@@ -29,7 +29,7 @@ SpecialTokens = Literal["keep", "drop"]
 Level = Literal["token", "word"]
 Intervention = Mapping[str, Any]
 """What is changed in the run of every text: `{"kind": "heads", "layer": 0, "heads": [3]}`."""
-Method = Literal["parts", "occlusion", "heads"]
+Method = Literal["parts", "occlusion", "heads", "gradient"]
 Unit = Literal["token", "word", "sentence"]
 Replacement = Literal["mask", "remove"]
 SimilarityFunction = Literal["cosine", "dot", "euclidean", "manhattan"]
@@ -275,6 +275,8 @@ class Routes(
         top_n: int | None = None,
         return_texts: bool | None = None,
         raw_scores: bool | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
         attention: Mapping[str, Any] | None = None,
         interventions: Sequence[Intervention] | None = None,
         progress: bool = False,
@@ -334,7 +336,9 @@ class Routes(
         method: Method | None = None,
         unit: Unit | None = None,
         replacement: Replacement | None = None,
+        steps: int | None = None,
         faithfulness: bool | None = None,
+        interventions: Sequence[Intervention] | None = None,
         function: SimilarityFunction | None = None,
         pooling: Pooling | None = None,
         dimensions: int | None = None,

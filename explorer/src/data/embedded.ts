@@ -10,6 +10,7 @@ import {
 import { type Labels, readLayer } from "./maps.js";
 import { type FileData, halvesOf, type PackedItem, unpack } from "./packed.js";
 import type { Answer, Assets, Source } from "./source.js";
+import { type Question, questionKey } from "./why.js";
 
 const LABELS = { layer: "layers", head: "heads", query: "queries", key: "keys" } as const;
 
@@ -42,10 +43,21 @@ export class EmbeddedSource implements Source {
     return this.#answer(readLayer(item as unknown as Labels, halvesOf(float16)));
   }
 
+  async ask(question: Question) {
+    const found = this.data.answers?.[questionKey(question)];
+    if (found === undefined) {
+      throw new Error("This file does not hold that explanation. Open the explorer of a service for it.");
+    }
+    return found;
+  }
+
   /** The layer that options ask for. */
   #held(options: AttentionOptions): PackedItem {
     const { signal: _, layers, heads: _heads, queries: _queries, keys: _keys, dtype: _dtype, ...fields } = options;
-    if (!sameFields(fields, this.data.fields)) {
+    const { interventions = [], ...held } = this.data.fields;
+    // Requests name the heads that count for them.
+    const own = interventions.filter((one) => one.kind === "heads" && one.layer < (layers?.[0] as number));
+    if (!sameFields(fields, own.length > 0 ? { ...held, interventions: own } : held)) {
       throw new Error("This file holds maps as they were saved. Open the explorer of a service for other ones.");
     }
     const all = this.data.layers.map((item) => [(item["layers"] as number[])[0]!, item] as const);

@@ -7,7 +7,8 @@ import { type LayerMaps, type Rows, readRows } from "./maps.js";
 import { type Overview, readOverview } from "./overview.js";
 import type { Direction, Subject } from "./requests.js";
 import * as requests from "./requests.js";
-import type { Answer, Similarities, Source } from "./source.js";
+import type { Answer, Source } from "./source.js";
+import { type Json, type Question, questionKey } from "./why.js";
 
 export type Loaded<T> =
   | { readonly state: "loading" }
@@ -74,26 +75,37 @@ export class Loader {
     });
   }
 
-  /** Any other part of the maps, by the fields that ask for it, as the client reads it. */
+  /** Any other part of the maps of some layers, by the fields that ask for it, as the client reads it. */
   part(subject: Subject, fields: AttentionOptions): ReadonlySignal<Loaded<AttentionMaps>> {
     return this.#load(subject, `part ${JSON.stringify(fields)}`, async (signal) => {
-      const all = { ...requests.textFields(subject), ...requests.weightFields(subject), ...fields };
+      const all = { ...requests.layersFields(subject, fields.layers as number[]), ...fields };
       const item = await this.#ask(subject, all, signal);
       return [item, item.attention?.data.byteLength ?? 0];
     });
   }
 
-  /** How similar texts are to each other, if the source can be asked for it. */
-  similarities(subject: Subject, texts: readonly string[]): ReadonlySignal<Loaded<Similarities>> {
-    return this.#load(subject, `similarities ${JSON.stringify(texts)}`, async (signal) => {
-      const fields = { ...requests.textFields(subject), signal };
-      return [await this.source.similarity!(texts, fields), 0];
+  /** What another route answers in JSON, of no subject: it is kept whatever else is chosen. */
+  answer<T>(question: Question): ReadonlySignal<Loaded<T>> {
+    return this.#entry(questionKey(question), async (signal) => {
+      const began = performance.now();
+      const answer = await this.source.ask(question, signal);
+      this.last.value = { ms: performance.now() - began, tokens: answer["usage"].input_tokens };
+      return [answer as T, 0];
     });
   }
 
-  /** Cancel what is in flight; a view that still wants it asks again. */
-  cancel(): void {
-    this.#forget("loading");
+  /** The answers of other routes about a text, for a file that holds them. */
+  answersOf({ text }: Pick<Subject, "text">): Record<string, Json> {
+    const ready = this.#cache.entries().flatMap(([key, { loaded }]) => {
+      const one = loaded.peek();
+      return key[0] === "/" && key.includes(JSON.stringify(text)) && one.state === "ready" ? [[key, one.value]] : [];
+    });
+    return Object.fromEntries(ready);
+  }
+
+  /** Cancel what is in flight, or of it one answer by its key; a view that still wants it asks again. */
+  cancel(key?: string): void {
+    this.#forget("loading", key);
   }
 
   /** Ask again for what failed, once a view wants it. */
@@ -101,8 +113,10 @@ export class Loader {
     this.#forget("failed");
   }
 
-  #forget(state: "loading" | "failed"): void {
-    const entries = this.#cache.entries().filter(([, { loaded }]) => loaded.peek().state === state);
+  #forget(state: "loading" | "failed", only?: string): void {
+    const entries = this.#cache
+      .entries()
+      .filter(([key, { loaded }]) => key === (only ?? key) && loaded.peek().state === state);
     for (const [key, { controller }] of entries) {
       controller.abort();
       this.#cache.delete(key);
@@ -111,8 +125,11 @@ export class Loader {
   }
 
   #load<T>(subject: Subject, what: string, fetch: (signal: AbortSignal) => Promise<[T, number]>): Signal<Loaded<T>> {
+    return this.#entry(`${requests.keyOf(subject)} ${what}`, fetch);
+  }
+
+  #entry<T>(key: string, fetch: (signal: AbortSignal) => Promise<[T, number]>): Signal<Loaded<T>> {
     this.#generation.value;
-    const key = `${requests.keyOf(subject)} ${what}`;
     const known = this.#cache.get(key);
     if (known !== undefined) return known.loaded as Signal<Loaded<T>>;
     const entry = { loaded: signal<Loaded<T>>(LOADING), controller: new AbortController() };

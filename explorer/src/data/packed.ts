@@ -6,6 +6,7 @@
 import { fromFloat16 } from "../../../client/js/src/arrays.js";
 import { type AttentionMaps, type AttentionOptions, type Info, Tensor } from "../../../client/js/src/index.js";
 import type { State } from "../state/fields.js";
+import type { Json } from "./why.js";
 
 /** Maps are in half precision, as they came; statistics are numbers. */
 export type PackedTensor =
@@ -25,6 +26,8 @@ export interface FileData {
   readonly overview: PackedItem;
   /** Each of one layer. */
   readonly layers: readonly PackedItem[];
+  /** Of other routes, by path and body. */
+  readonly answers?: Readonly<Record<string, Json>>;
 }
 
 /** Pack an item: statistics whole, everything else in half precision. */

@@ -1,10 +1,11 @@
 /** What the explorer asks of `POST /attention`. Nothing here sends anything. */
 
-import type { AttentionOptions, Inputs, ServedModel } from "../../../client/js/src/index.js";
+import type { AttentionOptions, Inputs, Intervention, ServedModel } from "../../../client/js/src/index.js";
 import type { State } from "../state/fields.js";
 
 /** One input to one model, and how its weights are taken. */
-export interface Subject extends Pick<State, "text" | "pair" | "prompt" | "weights" | "level" | "special"> {
+export interface Subject
+  extends Pick<State, "text" | "pair" | "prompt" | "weights" | "level" | "special" | "ablated"> {
   readonly model: ServedModel;
 }
 
@@ -22,8 +23,8 @@ const keys = new WeakMap<Subject, string>();
 export function keyOf(subject: Subject): string {
   let key = keys.get(subject);
   if (key === undefined) {
-    const { model, text, pair, prompt, weights, level, special } = subject;
-    key = JSON.stringify([model.name, text, pair, prompt, weights, level, special]);
+    const { model, text, pair, prompt, weights, level, special, ablated } = subject;
+    key = JSON.stringify([model.name, text, pair, prompt, weights, level, special, ablated]);
     keys.set(subject, key);
   }
   return key;
@@ -49,6 +50,20 @@ export function weightFields({ weights, level, special }: Subject): AttentionOpt
   };
 }
 
+/** The field that ablates heads: of what a layer shows only earlier ones count, and others are refused. */
+export function ablation(
+  { ablated }: Pick<Subject, "ablated">,
+  before = Number.POSITIVE_INFINITY,
+): { interventions?: Intervention[] } {
+  const layers = [...new Set(ablated.map(([layer]) => layer))].filter((layer) => layer < before);
+  const interventions = layers.map((layer) => ({
+    kind: "heads" as const,
+    layer,
+    heads: ablated.filter(([other]) => other === layer).map(([, head]) => head),
+  }));
+  return layers.length > 0 ? { interventions } : {};
+}
+
 /** Scores cannot be renormalised: their sum may be 0. */
 export function isRenormalized({ weights, special }: Pick<Subject, "weights" | "special">): boolean {
   return special === "renormalize" && weights !== "score";
@@ -58,7 +73,12 @@ export function isRenormalized({ weights, special }: Pick<Subject, "weights" | "
 export function overviewFields(subject: Subject, thumbnails: boolean): AttentionOptions {
   // Rollout is one map: the grid beside it shows the probabilities that it is made of.
   const weights = subject.weights === "rollout" ? "probability" : subject.weights;
-  const common = { ...textFields(subject), ...weightFields({ ...subject, weights }), summary: true };
+  const common = {
+    ...textFields(subject),
+    ...weightFields({ ...subject, weights }),
+    ...ablation(subject, subject.model.layers - 1),
+    summary: true,
+  };
   // Steps of 1/255 would level the weights of a head that looks at hundreds of tokens.
   if (thumbnails) return { ...common, thumbnail: THUMBNAIL, dtype: "float16" };
   const { weights: _, ...statistics } = common;
@@ -67,7 +87,13 @@ export function overviewFields(subject: Subject, thumbnails: boolean): Attention
 
 /** All maps of a layer. */
 export function layerFields(subject: Subject, layer: number): AttentionOptions {
-  return { ...textFields(subject), ...weightFields(subject), layers: [layer], dtype: "float16" };
+  return layersFields(subject, [layer]);
+}
+
+/** All maps of some layers. */
+export function layersFields(subject: Subject, layers: number[]): AttentionOptions {
+  const fields = { ...textFields(subject), ...weightFields(subject), ...ablation(subject, Math.max(...layers)) };
+  return { ...fields, layers, dtype: "float16" };
 }
 
 /** One row of each head of a layer, or one column. */

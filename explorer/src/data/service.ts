@@ -9,7 +9,8 @@ import type { AttentionOptions, Info, Inputs } from "../../../client/js/src/inde
 import { type Connection, fetchWhole, type Wire } from "../../../client/js/src/sending.js";
 import { type Labels, readLayer } from "./maps.js";
 import { asHalves } from "./packed.js";
-import type { Answer, Similarities, TextFields } from "./source.js";
+import type { Answer, TextFields } from "./source.js";
+import type { Question } from "./why.js";
 
 const NPZ = "application/x-npz";
 /** For so long a busy service is asked again, which names times less than a minute away; then the page says so. */
@@ -45,11 +46,11 @@ export abstract class ServiceSource {
     return this.#ask(wireOf("/tokenize", JSON_ONLY, inputs, options), options.signal, tokens);
   }
 
-  similarity(texts: readonly string[], { signal, ...fields }: TextFields): Promise<Similarities> {
-    const wire = { path: "/similarity", accept: JSON_ONLY, body: JSON.stringify({ texts, ...fields }) };
+  ask({ path, body }: Question, signal: AbortSignal): Promise<Json> {
+    const wire = { path, accept: JSON_ONLY, body: JSON.stringify(body) };
     return fetchWhole(this.connection, wire, signal, (_, content) => {
-      const answer = parsed(content) as Similarities;
-      if (!Array.isArray(answer.similarities)) throw new Error("similarities is missing");
+      const answer = parsed(content) as Json;
+      if (answer["usage"] === undefined) throw new Error("usage is missing");
       return answer;
     });
   }

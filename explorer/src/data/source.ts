@@ -9,6 +9,7 @@ import type {
   Tokens,
 } from "../../../client/js/src/index.js";
 import type { LayerMaps } from "./maps.js";
+import type { Json, Question } from "./why.js";
 
 /** What the page reads of an answer. */
 export type Answer<T> = Pick<ClientAnswer<T>, "items" | "usage">;
@@ -23,8 +24,8 @@ export interface Source {
   layer(inputs: Inputs, options: AttentionOptions): Promise<Answer<LayerMaps>>;
   /** `POST /tokenize` of one text or one pair. */
   tokenize(inputs: Inputs, options: TextFields): Promise<Answer<Tokens>>;
-  /** `POST /similarity` of all texts to each other; a file that holds maps cannot ask for it. */
-  similarity?(texts: readonly string[], options: TextFields): Promise<Similarities>;
+  /** What another route answers in JSON; a file has the answers that were there when it was saved. */
+  ask(question: Question, signal: AbortSignal): Promise<Json>;
   /** Go on with an API key, where there are keys. */
   useKey?(key: string): void;
   /** The same answer as a file of numpy; a file that holds maps cannot ask for one. */
@@ -41,12 +42,6 @@ export interface Source {
 export interface Assets {
   readonly script: string;
   readonly style: string;
-}
-
-/** How similar texts are to each other, (texts, texts), by the model's own function. */
-export interface Similarities {
-  readonly function: string;
-  readonly similarities: readonly (readonly number[])[];
 }
 
 /** Which tokens run. */

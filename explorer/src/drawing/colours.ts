@@ -77,9 +77,12 @@ function highlight(map: ColourMap, at: number, dark: boolean): Highlight {
   const alpha = Math.min(1, 1.6 * at);
   const paper = dark ? DARK_PAPER : LIGHT_PAPER;
   const [r, g, b] = colour.map((c) => Math.round(alpha * c + (1 - alpha) * paper)) as [number, number, number];
-  // Above this luminance black has more contrast than white.
-  const ink = luminance(r, g, b) > 0.179 ? "#000" : "#fff";
-  return { background: at === 0 ? "transparent" : `rgb(${r}, ${g}, ${b})`, ink };
+  return { background: at === 0 ? "transparent" : `rgb(${r}, ${g}, ${b})`, ink: inkOn(r, g, b) };
+}
+
+/** The ink that is seen on a ground: above this luminance black has more contrast than white. */
+export function inkOn(r: number, g: number, b: number): string {
+  return luminance(r, g, b) > 0.179 ? "#000" : "#fff";
 }
 
 /** Relative luminance (WCAG 2.2), 0 to 1. */

@@ -10,6 +10,20 @@ export function weightText(weight: number): string {
   return size < 10 ? weight.toFixed(3) : weight.toFixed(1);
 }
 
+/** A number with its sign. */
+export function signedText(number: number): string {
+  return signOf(number, weightText(number));
+}
+
+/** A number with its sign in so few characters that it stands in a cell, beside others of which `most` is the largest. */
+export function cellText(number: number, most: number): string {
+  return signOf(number, most < 0.1 ? number.toFixed(3).replace("0.", ".") : number.toFixed(most < 10 ? 2 : 1));
+}
+
+function signOf(number: number, text: string): string {
+  return number > 0 ? `+${text}` : text.replace("-", "−");
+}
+
 /** A weight with all the digits that maps have on the way, without powers of ten. */
 export function exactText(weight: number): string {
   if (!Number.isFinite(weight)) return "–";

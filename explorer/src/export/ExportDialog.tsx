@@ -4,7 +4,7 @@ import { type Signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import type { Overview } from "../data/overview.js";
-import { fitsWhole, inputsOf, layerFields } from "../data/requests.js";
+import { fitsWhole, inputsOf, layerFields, layersFields } from "../data/requests.js";
 import { useStore } from "../layout/context.js";
 import { sentence } from "../layout/Problems.js";
 import type { Store } from "../state/store.js";
@@ -134,9 +134,8 @@ function Numbers({ overview, work }: { overview: Overview; work: Work }) {
     all: Array.from({ length: overview.layers }, (_, i) => i),
   };
   const npz = async (): Promise<string> => {
-    const { layers: _, ...fields } = layerFields(overview.subject, layer);
-    const { dtype: _dtype, ...exact } = fields;
-    const file = await source.npz!(inputsOf(overview.subject), { ...exact, layers: layers[choice.value] });
+    const { dtype: _, ...exact } = layersFields(overview.subject, layers[choice.value]);
+    const file = await source.npz!(inputsOf(overview.subject), exact);
     saveFile(file, fileName(store, "npz"));
     return `Saved ${size(file.size)}, in single precision.`;
   };

@@ -51,13 +51,14 @@ export async function htmlFile(
     tokens: first.usage.input_tokens,
     overview: pack(first.items[0]!),
     layers: packed,
+    answers: store.loader.answersOf(subject),
   };
   return documentOf(data, await source.assets());
 }
 
 /** The fields that all requests for maps of the file have. */
 function fieldsOf(subject: requests.Subject): AttentionOptions {
-  return { ...requests.textFields(subject), ...requests.weightFields(subject) };
+  return { ...requests.textFields(subject), ...requests.weightFields(subject), ...requests.ablation(subject) };
 }
 
 /** Write the file. Nothing in the texts can end the elements that they stand in. */

@@ -14,8 +14,8 @@ export interface Picture {
 const LEFT_OUT =
   ".view-tools, form, input, select, textarea, progress, .unseen, noscript, button:not(.cell, table button)";
 const MARGIN = 16;
-/** A shadow within an element along its lower edge. */
-const BAR = /(rgba?\([^)]*\)) 0px -([\d.]+)px 0px 0px inset/g;
+/** A shadow within an element along its lower edge, or its upper one. */
+const BAR = /(rgba?\([^)]*\)) 0px (-?)([\d.]+)px 0px 0px inset/g;
 
 /** Draw an element with all that it contains; canvases that become images have `density` pixels a CSS pixel. */
 export async function pictureOf(element: HTMLElement, density: number, vectors: boolean): Promise<Picture> {
@@ -114,8 +114,8 @@ class Walk {
       if (!/^rgba\(.*, 0\)$|^transparent$/.test(style.backgroundColor)) {
         this.#rect([x, y, width, height], `rx="${radius}" fill="${style.backgroundColor}"`);
       }
-      for (const [, colour, bar] of bars)
-        this.#rect([x, y + height - Number(bar), width, Number(bar)], `fill="${colour}"`);
+      for (const [, colour, lower, bar] of bars)
+        this.#rect([x, lower ? y + height - Number(bar) : y, width, Number(bar)], `fill="${colour}"`);
       if (outline > 0) {
         const around = outline / 2 + (Number.parseFloat(style.outlineOffset) || 0);
         this.#rect(

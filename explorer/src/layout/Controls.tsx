@@ -6,6 +6,7 @@ import { useMemo } from "preact/hooks";
 import { headName, sameHead } from "../state/store.js";
 import { useStore } from "./context.js";
 
+const MOST_CHIPS = 6;
 const WIDE = "(min-width: 40rem)";
 
 export function Controls() {
@@ -19,6 +20,7 @@ export function Controls() {
   return (
     <section class="controls" aria-label="Controls">
       <HeadSteps />
+      <Ablated free={free} />
       <details class="choices" open={wide}>
         <summary>Weights, level and colours</summary>
         <div>
@@ -37,6 +39,42 @@ export function Controls() {
       </details>
       {rollout && <p class="note">Rollout follows all heads through layers 0 to {store.current.value[0]}.</p>}
     </section>
+  );
+}
+
+/** The heads that the run is without, in every view. */
+function Ablated({ free }: { free: boolean }) {
+  const { fields, subject, toggleAblated } = useStore();
+  const ablated = subject.value?.ablated ?? [];
+  if (ablated.length === 0) return null;
+  return (
+    <span class="chips ablated">
+      <span>Run without</span>
+      {ablated.slice(0, MOST_CHIPS).map((id) => (
+        <button
+          type="button"
+          class="chip"
+          key={headName(id)}
+          disabled={!free}
+          title={`Run with ${headName(id)} again`}
+          aria-label={`Run with ${headName(id)} again`}
+          onClick={() => toggleAblated(id)}
+        >
+          {headName(id)} ×
+        </button>
+      ))}
+      {ablated.length > MOST_CHIPS && <span class="note">and {ablated.length - MOST_CHIPS} more</span>}
+      {free && (
+        <>
+          <button type="button" class="chip" onClick={() => (fields.view.value = "compare")}>
+            Compare with before
+          </button>
+          <button type="button" class="chip" onClick={() => (fields.ablated.value = [])}>
+            Restore all
+          </button>
+        </>
+      )}
+    </span>
   );
 }
 
@@ -115,7 +153,7 @@ function HeadSteps() {
       {others.length > 0 && (
         <span class="chips">
           <span class="note">and</span>
-          {others.slice(0, 6).map((id) => (
+          {others.slice(0, MOST_CHIPS).map((id) => (
             <button
               type="button"
               class="chip"
@@ -127,7 +165,7 @@ function HeadSteps() {
               {headName(id)} ×
             </button>
           ))}
-          {others.length > 6 && <span class="note">and {others.length - 6} more</span>}
+          {others.length > MOST_CHIPS && <span class="note">and {others.length - MOST_CHIPS} more</span>}
           <button type="button" class="chip" onClick={() => store.chooseHeads([store.current.value])}>
             only {headName([layer, head])}
           </button>

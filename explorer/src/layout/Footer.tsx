@@ -4,7 +4,7 @@ import { countText, timeText } from "../drawing/numbers.js";
 import { useStore } from "./context.js";
 
 export function Footer() {
-  const { loader, source } = useStore();
+  const { loader, source, fields, overview } = useStore();
   const last = loader.last.value;
   return (
     <footer class="footer">
@@ -14,6 +14,14 @@ export function Footer() {
           arXiv:1902.10186
         </a>
         ): it shows what a head mixes, not why the model answers as it does.
+        {overview.value !== null && (
+          <>
+            {" "}
+            <button type="button" class="link" onClick={() => (fields.view.value = "why")}>
+              What does the score depend on?
+            </button>
+          </>
+        )}
       </p>
       {source.kind === "http" && <a href={new URL("docs", source.url).href}>API documentation</a>}
       <p class="timing">

@@ -1,6 +1,7 @@
 /** The tabs, and the view that is chosen. */
 
 import { useEffect, useRef } from "preact/hooks";
+import type { Overview } from "../data/overview.js";
 import { keyOf } from "../data/requests.js";
 import { VIEWS } from "../views/index.js";
 import { useStore } from "./context.js";
@@ -18,7 +19,9 @@ export function ViewPanel() {
     const tab = list.current?.querySelector<HTMLElement>("[aria-selected=true]");
     if (tab) list.current!.scrollLeft = tab.offsetLeft - (list.current!.clientWidth - tab.offsetWidth) / 2;
   }, [chosen, overview === null]);
-  const shown = store.shown.value;
+  const last = useRef<Overview | null>(null);
+  last.current = store.shown.value ?? last.current;
+  const shown = chosen.stays ? last.current : store.shown.value;
   if (overview === null) return store.model.value === null ? null : <Welcome />;
   const move = (by: number): void => {
     const next = VIEWS[(VIEWS.indexOf(chosen) + by + VIEWS.length) % VIEWS.length]!;
@@ -50,8 +53,10 @@ export function ViewPanel() {
         ))}
       </div>
       <div id="view" class={`view view-${chosen.name}`} role="tabpanel" aria-labelledby={`tab-${chosen.name}`}>
-        {shown !== null && <chosen.View overview={shown} key={`${chosen.name} ${keyOf(shown.subject)}`} />}
-        {overview.state === "loading" && <p class="note">Loading…</p>}
+        {shown !== null && (
+          <chosen.View overview={shown} key={chosen.stays ? chosen.name : `${chosen.name} ${keyOf(shown.subject)}`} />
+        )}
+        {overview.state === "loading" && (!chosen.stays || shown === null) && <p class="note">Loading…</p>}
       </div>
     </section>
   );

@@ -26,6 +26,10 @@ export const COLOURS = ["auto", "viridis", "cividis", "magma"] as const;
 export const SCALES = ["linear", "sqrt", "log"] as const;
 export const FLOW_HEADS = ["all", "chosen"] as const;
 export const THEMES = ["auto", "light", "dark"] as const;
+/** How words are explained; "auto" is the service's own choice. */
+export const METHODS = ["auto", "parts", "occlusion", "gradient"] as const;
+export const EFFECTS = ["off", "on"] as const;
+export const UNITS = ["word", "token", "sentence"] as const;
 
 export const FIELDS = {
   text: text(TEXT_CHARACTERS, ""),
@@ -64,6 +68,16 @@ export const FIELDS = {
   edges: integer(1, 40, 12),
   /** Whether edges of a flow are the mean of all heads, or of the chosen ones. */
   flowHeads: oneOf(FLOW_HEADS),
+  /** The heads whose output is 0 in the run that is shown. */
+  ablated: list(headId),
+  method: oneOf(METHODS),
+  unit: oneOf(UNITS),
+  /** The label that is explained; null is the predicted one. */
+  label: optional(NAME_CHARACTERS),
+  /** The position of the token whose label is explained; -1 is the first that has one. */
+  labelled: integer(-1, LARGEST_INDEX, -1),
+  /** Whether the effect of every head is asked for, which takes a run for each. */
+  effects: oneOf(EFFECTS),
   theme: oneOf(THEMES),
 } as const satisfies Record<string, Field<unknown>>;
 

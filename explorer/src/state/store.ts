@@ -42,15 +42,19 @@ export class Store {
     return theme === "auto" ? this.systemDark.value : theme === "dark";
   });
 
-  /** The chosen model; null until `/info` is there, or if none shows its attention. */
+  /** The chosen model; null until `/info` is there, or if none shows its attention in all layers. */
   readonly model: ReadonlySignal<ServedModel | null> = computed(() => {
     const shown = this.models.value;
     const name = this.fields.model.value;
     return shown.find((model) => model.name === name) ?? shown[0] ?? null;
   });
 
-  /** The models that show their attention. */
-  readonly models = computed(() => (this.info.value?.models ?? []).filter(({ attention }) => attention));
+  /** The models that show their attention, in all of their layers: the grid has a row for each. */
+  readonly models = computed(() =>
+    (this.info.value?.models ?? []).filter(
+      ({ attention, layers, attention_layers }) => attention && (attention_layers?.length ?? layers) === layers,
+    ),
+  );
 
   /** Bytes of the largest answer. */
   readonly limit = computed(() => this.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY);
@@ -65,7 +69,7 @@ export class Store {
 
   /** What is looked at: null before a text is entered. */
   readonly subject: ReadonlySignal<Subject | null> = computed(() => {
-    const { text, pair, prompt, weights, level, special } = this.fields;
+    const { text, pair, prompt, weights, level, special, ablated } = this.fields;
     const model = this.model.value;
     if (model === null || (text.value === "" && !pair.value)) return null;
     return {
@@ -76,6 +80,7 @@ export class Store {
       weights: weights.value,
       level: level.value,
       special: special.value,
+      ablated: ablated.value.filter(([layer, head]) => layer < model.layers && head < model.heads),
     };
   });
 
@@ -194,6 +199,13 @@ export class Store {
     if (others.length === chosen.length) this.fields.heads.value = [...chosen, id];
     else if (others.length > 0) this.fields.heads.value = others;
   }
+
+  /** Run without a head from now on, or with it again. */
+  readonly toggleAblated = (id: HeadId): void => {
+    const { ablated } = this.fields;
+    const others = ablated.value.filter((other) => !sameHead(other, id));
+    ablated.value = others.length < ablated.value.length ? others : [...others, id];
+  };
 
   chooseHeads(ids: readonly HeadId[]): void {
     if (ids.length > 0) this.fields.heads.value = ids;

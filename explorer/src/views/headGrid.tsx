@@ -9,15 +9,17 @@ import type { HeadId } from "../state/fields.js";
 import { headName, sameHead } from "../state/store.js";
 
 interface HeadGridProps {
-  readonly overview: Overview;
+  readonly overview: Pick<Overview, "layers" | "heads">;
   /** What a button says to screen readers. */
   label(id: HeadId): string;
   /** What stands in a button. */
   cell(id: HeadId): ComponentChildren;
   readonly class: string;
+  /** What a click does other than to open a head, and which heads it was done to. */
+  readonly switches?: { pressed(id: HeadId): boolean; press(id: HeadId): void };
 }
 
-export function HeadGrid({ overview, label, cell, class: look }: HeadGridProps) {
+export function HeadGrid({ overview, label, cell, class: look, switches }: HeadGridProps) {
   const store = useStore();
   const grid = useRef<HTMLTableElement>(null);
   /** The one cell that the Tab key reaches. */
@@ -40,7 +42,7 @@ export function HeadGrid({ overview, label, cell, class: look }: HeadGridProps) 
             <td />
             {numbers(overview.heads).map((head) => (
               <th scope="col" key={head}>
-                H{head}
+                {`H${head}`}
               </th>
             ))}
           </tr>
@@ -48,7 +50,7 @@ export function HeadGrid({ overview, label, cell, class: look }: HeadGridProps) 
         <tbody>
           {numbers(overview.layers).map((layer) => (
             <tr key={layer}>
-              <th scope="row">L{layer}</th>
+              <th scope="row">{`L${layer}`}</th>
               {numbers(overview.heads).map((head) => {
                 const id = [layer, head] as const;
                 return (
@@ -57,16 +59,22 @@ export function HeadGrid({ overview, label, cell, class: look }: HeadGridProps) 
                       type="button"
                       data-head={id}
                       class={look}
-                      aria-pressed={chosen.some((other) => sameHead(other, id))}
-                      aria-current={sameHead(store.current.value, id)}
+                      aria-pressed={switches ? switches.pressed(id) : chosen.some((other) => sameHead(other, id))}
+                      aria-current={switches === undefined && sameHead(store.current.value, id)}
                       aria-label={label(id)}
                       title={headName(id)}
                       tabIndex={sameHead(reached.value, id) ? 0 : -1}
                       onFocus={() => {
                         reached.value = id;
                       }}
-                      onClick={({ shiftKey }) => (shiftKey ? store.toggleHead(id) : store.openHead(id))}
-                      onDblClick={() => store.chooseHeads([id])}
+                      onClick={({ shiftKey }) => {
+                        if (switches) switches.press(id);
+                        else if (shiftKey) store.toggleHead(id);
+                        else store.openHead(id);
+                      }}
+                      onDblClick={() => {
+                        if (switches === undefined) store.chooseHeads([id]);
+                      }}
                       onKeyDown={(event) => move(event, id)}
                     >
                       {cell(id)}

@@ -1,5 +1,6 @@
 /** How similar the entered texts are to each other, by their sentence vectors. */
 
+import { ablation, textFields } from "../data/requests.js";
 import { weightText } from "../drawing/numbers.js";
 import { useStore } from "../layout/context.js";
 import { sentence } from "../layout/Problems.js";
@@ -8,13 +9,20 @@ import type { ViewProps } from "./view.js";
 /** Of a long text, what its row begins with. */
 const SHOWN_CHARACTERS = 80;
 
+/** (texts, texts), by the model's own function. */
+interface Similarities {
+  readonly function: string;
+  readonly similarities: readonly (readonly number[])[];
+}
+
 /** A row for every two of the texts: those of the pair, and those of the comparison. */
 export function SimilarityTable({ overview: { subject } }: ViewProps) {
   const { fields, loader } = useStore();
   const entered = [subject.text, subject.pair, fields.besideText.value, fields.besidePair.value];
   const texts = [...new Set(entered)].filter((text) => text !== null && text !== "") as string[];
-  if (texts.length < 2 || loader.source.similarity === undefined) return null;
-  const loaded = loader.similarities(subject, texts).value;
+  if (texts.length < 2 || loader.source.kind === "embedded") return null;
+  const body = { texts, ...textFields(subject), ...ablation(subject) };
+  const loaded = loader.answer<Similarities>({ path: "/similarity", body }).value;
   if (loaded.state === "loading") return <p class="note">Loading…</p>;
   if (loaded.state === "failed") return <p class="problem">{sentence(loaded.error)}</p>;
   const { function: measure, similarities } = loaded.value;

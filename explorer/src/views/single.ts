@@ -9,6 +9,7 @@ import { PairsView } from "./pairs/pairs.js";
 import { TableView } from "./table.js";
 import { TextView } from "./text.js";
 import type { ViewEntry } from "./view.js";
+import { WhyView } from "./why/why.js";
 
 export const SINGLE_VIEWS: readonly ViewEntry[] = [
   { name: "text", title: "Text", View: TextView },
@@ -19,4 +20,5 @@ export const SINGLE_VIEWS: readonly ViewEntry[] = [
   { name: "flow", title: "Flow", View: FlowView },
   { name: "pairs", title: "Pair blocks", View: PairsView },
   { name: "table", title: "Table", View: TableView },
+  { name: "why", title: "Why", View: WhyView, stays: true },
 ];

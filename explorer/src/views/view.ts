@@ -14,4 +14,6 @@ export interface ViewEntry {
   /** On its tab. */
   readonly title: string;
   readonly View: ComponentType<ViewProps>;
+  /** Whether it stays while another run of the input loads, of which it shows more than `overview`. */
+  readonly stays?: boolean;
 }

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.encoder.interventions import (
+    EdgeWords,
     HeadScale,
     Interventions,
     LayerEdges,
@@ -80,23 +81,22 @@ class Edit(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """Consecutive sequences of equal length, in packed tokens `rows`, which begin as the one at `first`."""
+    """The packed tokens of consecutive sequences, and those whose states they begin with, int64 (rows,)."""
 
     rows: slice
-    length: int
-    first: int
+    carriers: Tensor
 
 
-def _copies(starts: Sequence[Start | None], packing: Packing) -> dict[int, list[_Copy]]:
+def _copies(starts: Sequence[Start | None], packing: Packing) -> dict[int, _Copy]:
     """Return what is copied, by the hidden state with which the sequences begin."""
-    copies: dict[int, list[_Copy]] = defaultdict(list)
-    first = 0
-    for start, members in groupby(starts):
-        last = first + len(list(members))
-        if start is not None:
+    copies, offsets, first = {}, packing.offsets, 0
+    for state, members in groupby(starts, lambda start: start.state if start else 0):
+        carriers = [start.carrier if start else 0 for start in members]
+        last = first + len(carriers)
+        if state:
             rows = slice(packing.starts[first], packing.starts[last])
-            place = packing.starts[start.carrier]
-            copies[start.state].append(_Copy(rows, packing.lengths[start.carrier], place))
+            shifts = (offsets[carriers] - offsets[first:last]).repeat(packing.lengths[first:last])
+            copies[state] = _Copy(rows, torch.from_numpy(shifts + np.arange(rows.start, rows.stop)))
         first = last
     return copies
 
@@ -117,6 +117,8 @@ class Edits:
         self._states: dict[int, list[tuple[int, StateChange]]] = defaultdict(list)
         """Hidden state -> its changes, each with the first token of its sequence."""
         self._layers: dict[int, list[Edit]] = defaultdict(list)
+        self._edges: dict[tuple[int, int], EdgeWords] = {}
+        """Those of sequences with the same interventions and the same length, which share them."""
         self._starts = [0 if start is None else start.state for start in starts]
         self._copies = _copies(starts, packing)
         for number, one in enumerate(interventions):
@@ -130,11 +132,12 @@ class Edits:
         unattended = packing.unattended[number] if packing.unattended else 0
         for change in one.states:
             self._states[change.layer].append((start, change))
+        edges = self._edges.setdefault((id(one.edges), length), EdgeWords(one.edges, length))
         layers = {head.layer for head in one.heads}.union(*(edges.layers for edges in one.edges))
         for layer in layers:
             scales = [head for head in one.heads if head.layer == layer]
-            edges = LayerEdges(one.edges, layer, length)
-            self._layers[layer].append(Edit(number, start, start + length, scales, edges, unattended))
+            edit = Edit(number, start, start + length, scales, edges.layer(layer), unattended)
+            self._layers[layer].append(edit)
 
     def of_layer(self, layer: int) -> Sequence[Edit]:
         """Return what is changed in the attention of a layer."""
@@ -151,8 +154,9 @@ class Edits:
 
     def begin(self, number: int, x: Tensor) -> None:
         """Copy a hidden state (T, C) to the sequences that begin with it."""
-        for copy in self._copies.get(number, ()):
-            x[copy.rows].view(-1, copy.length, x.shape[1])[:] = x[copy.first : copy.first + copy.length]
+        if number in self._copies:
+            rows, carriers = self._copies[number]
+            x[rows] = x[carriers]
 
     def change_state(self, number: int, x: Tensor) -> list[int]:
         """Change the rows of a hidden state, (T, C), in place; returns which rows, perhaps with repeats."""

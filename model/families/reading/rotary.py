@@ -32,6 +32,7 @@ def read_rotary(config: Mapping[str, Any], head_size: int, default_base: float) 
             factor = positive(given, "factor")
             return Rotary(tuple(frequency / factor for frequency in rotary.frequencies))
         case "llama3":
+            given = {"original_max_position_embeddings": config.get("max_position_embeddings"), **given}
             return Rotary(tuple(_llama3(frequency, given) for frequency in rotary.frequencies))
         case _:
             raise CheckpointError(

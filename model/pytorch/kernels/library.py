@@ -172,19 +172,28 @@ def find_kernels(dtype: torch.dtype, capabilities: Mapping[str, bool] | None = N
     return Kernels.of(_library(), _find(dtype, capabilities)[0])
 
 
+def _check_supported(config: EncoderConfig) -> None:
+    """Raise NoKernels for an encoder that the kernels of no processor run."""
+    if config.similarity != "dot_product":
+        raise NoKernels("they support only dot products of queries and keys")
+    if config.qk_norm not in (None, "rms"):
+        raise NoKernels("they support only RMS norms of queries and keys")
+    if config.double_residual:
+        raise NoKernels("they support only one residual around a sub-layer")
+    if config.has_own_parts:
+        raise NoKernels("they support only layers that are alike")
+    if config.norm == "post" and not all(layer.attention_norm for layer in config.layers):
+        raise NoKernels("they support only layers with a norm before or after attention")
+    if any(layer.convolution or layer.short_convolution for layer in config.layers):
+        raise NoKernels("they support only layers without a convolution")
+
+
 def kernels_for(config: EncoderConfig, dtype: torch.dtype, kernels: Kernels | None = None) -> Kernels:
     """Find kernels that run an encoder of this config; raises NoKernels if there are none.
 
     `kernels` are those of the precision by default.
     """
-    if config.similarity != "dot_product" or config.qk_norm is not None:
-        raise NoKernels("they support only dot products of queries and keys, without norms")
-    if config.norm == "sandwich" or config.double_residual:
-        raise NoKernels("they support only one norm before or after a sub-layer")
-    if config.norm == "post" and not all(layer.attention_norm for layer in config.layers):
-        raise NoKernels("they support only layers with a norm before or after attention")
-    if any(layer.convolution for layer in config.layers):
-        raise NoKernels("they support only layers without a convolution")
+    _check_supported(config)
     kernels = kernels or find_kernels(dtype)
     products = kernels.products
     if (products.int8 or products.widens) and config.adapters:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from model.encoder.attending.edits import Edit, Edits
 from model.encoder.config import EncoderConfig
-from model.encoder.interventions import BlockedEdges, join_heads
+from model.encoder.interventions import join_heads
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
@@ -144,26 +144,13 @@ class Changes:
                 join_heads(edit.scales, scales[i], means[i])
                 one.scales, one.means = scales_at + i * scales.strides[0], means_at + i * self._heads
             if edges:
-                listed = [self._blocked(blocked, edges.length) for blocked in edges.blocked]
-                array = (structures.BlockedEdges * len(listed))(*listed)
-                self._alive.append(array)
-                one.edges, one.edge_count = addressof(array), len(listed)
+                every = edges.all
+                self._alive.append(every)
+                one.words, one.length = every.count, every.length
+                one.heads = self._kept(edges.of_heads(self._heads))
+                one.queries, one.keys = every.queries.ctypes.data, every.keys.ctypes.data
         self._alive.append(changed)
         return addressof(changed)
-
-    def _blocked(self, edges: BlockedEdges, length: int) -> structures.BlockedEdges:
-        keys = np.unique(np.array(edges.keys, np.int64))
-        return structures.BlockedEdges(
-            heads=self._flags(edges.heads, self._heads),
-            queries=self._flags(edges.queries, length),
-            keys=self._kept(keys),
-            count=len(keys),
-        )
-
-    def _flags(self, numbers: Sequence[int], count: int) -> int:
-        flags = np.zeros(count, np.uint8)
-        flags[list(numbers)] = 1
-        return self._kept(flags)
 
     def _kept(self, array: NDArray[Any]) -> int:
         self._alive.append(array)

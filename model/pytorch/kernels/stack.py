@@ -244,17 +244,15 @@ class NativeStack:
 
     def _layer(self, block: Any) -> structures.Layer:
         attention, feed_forward = block.attention, block.feed_forward
+        gains = [self._parameter(norm, "weight") for norm in (attention.query_norm, attention.key_norm)]
         self._read(attention)
         attention.factor_outputs()  # needs weights that are not laid out yet
-        layer = structures.Layer(
-            qkv=self._linear(attention.qkv),
-            output=self._linear(attention.output),
-            attention_gain=self._parameter(block.attention_norm, "weight"),
-            attention_bias=self._parameter(block.attention_norm, "bias"),
-            feed_forward_gain=self._parameter(block.feed_forward_norm, "weight"),
-            feed_forward_bias=self._parameter(block.feed_forward_norm, "bias"),
-            window=attention.layer.window,
-        )
+        layer = structures.Layer(qkv=self._linear(attention.qkv), output=self._linear(attention.output))
+        layer.window, layer.query_gain, layer.key_gain = attention.layer.window, *gains
+        for name in ("attention", "feed_forward", "attention_output", "feed_forward_output"):
+            norm = getattr(block, f"{name}_norm")
+            setattr(layer, f"{name}_gain", self._parameter(norm, "weight"))
+            setattr(layer, f"{name}_bias", self._parameter(norm, "bias"))
         if isinstance(feed_forward, Experts):
             self._read(feed_forward)
             layer.experts = addressof(self._experts(feed_forward))
@@ -282,12 +280,12 @@ class NativeStack:
             trim_memory()
 
     def _parameter(self, norm: Any, name: str) -> int | None:
-        """Keep a parameter of a norm, if it has one, and return its address."""
+        """Keep a parameter of a norm, if it has one, in float32, and return its address."""
         parameter: Tensor | None = getattr(norm, name, None)
         if parameter is None:
             return None
-        self._parameters.append(parameter)
-        return parameter.data_ptr()
+        self._parameters.append(parameter.detach().float())  # the module may be converted later
+        return self._parameters[-1].data_ptr()
 
     def _position_vectors(self, block: Any) -> Vectors:
         """Lay out the vectors of distances, while the weights that project them are there."""

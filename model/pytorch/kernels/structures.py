@@ -50,11 +50,6 @@ class Distances(ctypes.Structure):
 
 
 @_declared
-class BlockedEdges(ctypes.Structure):
-    """Edges of one sequence's attention in which keys are hidden from queries."""
-
-
-@_declared
 class Intervention(ctypes.Structure):
     """What is changed in one sequence's attention."""
 

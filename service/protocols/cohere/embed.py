@@ -13,7 +13,7 @@ from starlette.responses import Response
 from model.contract import FloatArray
 from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Side, Truncation
-from service.http.request_body import check_count
+from service.http.request_schema import check_count
 from service.protocols.embedding import embed_together, prompt_of, vector
 from service.protocols.exchange import Exchange
 from service.protocols.fields import PositiveNumber, TextList, at_most, first_other, invalid

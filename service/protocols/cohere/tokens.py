@@ -9,8 +9,7 @@ from starlette.responses import Response
 
 from model.contract import Encoding
 from model.tokenization.decoding import json_bytes
-from model.tokenization.tokenizer import Truncation
-from service.protocols.decoding import answer_tokens, check_counts, decode_ids
+from service.protocols.decoding import WHOLE, answer_tokens, check_counts, decode_ids
 from service.protocols.exchange import Exchange
 from service.protocols.fields import IDS, MAX_IDS, Listed, NonEmptyText, id_lists, invalid
 from service.protocols.lenient import Asked
@@ -20,8 +19,6 @@ _META = {"api_version": {"version": "1"}}
 # With its punctuation: an id, and the quotes of a token.
 _TOKEN_BYTES = 16
 _META_BYTES = 128
-# The tokenizer does not truncate for this route, and so refuses what the model could not read.
-_WHOLE = Truncation(allowed=False)
 
 
 class CohereTokenizeRequest(Asked):
@@ -79,7 +76,7 @@ async def tokenize(exchange: Exchange, body: CohereTokenizeRequest) -> Response:
     """Return the tokens of a text, without special ones."""
     exchange.alone, exchange.cutting = True, ""
     exchange.value = lambda item: {**item.columns, "meta": _META}
-    (encoding,) = await exchange.tokenize(body.texts, _WHOLE, place=lambda _: "text", runs=False)
+    (encoding,) = await exchange.tokenize(body.texts, WHOLE, place=lambda _: "text", runs=False)
     return await answer_tokens(exchange, [encoding], _bytes, _item, "send a shorter text")
 
 

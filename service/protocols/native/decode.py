@@ -3,27 +3,23 @@
 from typing import ClassVar
 
 from pydantic import BaseModel, Field, StrictBool, StrictStr
-from starlette.requests import Request
 from starlette.responses import Response
 
-from service.http.request_body import read_request
+from service.http.request_schema import RequestSchema
 from service.protocols.decoding import check_counts, decode_ids
 from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS, TokenIds
 from service.protocols.native.responses import Usage
 from service.protocols.native.schemas import MODEL, Options
-from service.replies.style import Format
 
 
-class DecodeRequest(Options):
+class DecodeRequest(Options, RequestSchema):
     """Token ids to turn into text."""
 
     listed: ClassVar[str] = "token_ids"
     example: ClassVar[str] = '{"token_ids": [101, 102]}'
     elsewhere: ClassVar[dict[str, str]] = {"ids": "/tei/decode"}
-    formats: ClassVar[tuple[Format, ...]] = ("json",)
     most_numbers: ClassVar[int] = MAX_IDS
-    """How many ids the list may have, unless it has lists of them."""
 
     model: StrictStr | None = MODEL
     token_ids: TokenIds = Field(
@@ -36,6 +32,10 @@ class DecodeRequest(Options):
         description="Leave out special tokens, also those that stand for a text such as a literal "
         '"[SEP]", which has the same id.',
     )
+
+    def check(self, count: int, limit: int) -> None:
+        """Raise the problem of lists or ids, of which `count` were sent, that are too many."""
+        check_counts(self.token_ids, count, limit, self.listed)
 
 
 class DecodedItem(BaseModel):
@@ -53,10 +53,8 @@ class DecodeResponse(BaseModel):
     usage: Usage = Field(description="No tokens: nothing is run.")
 
 
-async def decode(request: Request) -> Response:
+async def decode(exchange: Exchange, body: DecodeRequest) -> Response:
     """Turn token ids into text, as the model's tokenizer joins them."""
-    parsed = await read_request(request, DecodeRequest)
-    check_counts(parsed.body.token_ids, parsed.count, parsed.limit)
-    exchange = Exchange.open(request, parsed)
-    work = decode_ids(exchange, parsed.body.token_ids, skip_special_tokens=parsed.body.skip_special_tokens)
-    return await exchange.in_time(work)
+    return await decode_ids(
+        exchange, body.token_ids, body.listed, skip_special_tokens=body.skip_special_tokens
+    )

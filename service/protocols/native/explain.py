@@ -3,17 +3,17 @@
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, Field, PlainValidator, StrictBool, WithJsonSchema
-from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Pooling, Similarity
 from service.echo import cut
-from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
-from service.protocols.fields import PositiveNumber, invalid, whole_number
+from service.protocols.fields import PositiveNumber, StepCount, invalid, whole_number
 from service.protocols.native.explaining import explain as answer_explain
+from service.protocols.native.interventions_field import WithInterventions
 from service.protocols.native.responses import TokenColumns, Usage
 from service.protocols.native.schemas import DIMENSIONS, NO_MAPS, POOLING, TaskRequest, WithInputs
+from service.tasks.explanations.gradient import Baseline
 from service.tasks.explanations.plan import ExplainOptions, Method, Replacement
 from service.tasks.explanations.targets import TargetKind, TargetOption
 from service.tasks.explanations.units import Unit
@@ -58,7 +58,7 @@ _TARGET: dict[str, Any] = {
 }
 
 
-class ExplainRequest(TaskRequest, WithInputs):
+class ExplainRequest(TaskRequest, WithInputs, WithInterventions):
     """Texts or pairs, a score of which is explained by their words."""
 
     example: ClassVar[str] = '{"inputs": [["a text", "another"]]}'
@@ -67,14 +67,15 @@ class ExplainRequest(TaskRequest, WithInputs):
     target: Annotated[Any, PlainValidator(_target), WithJsonSchema(_TARGET)] | None = Field(
         None,
         description="What is explained: the `similarity` of the two texts of each pair, a cross-encoder's "
-        "`score`, the logit of a `label` by its name, or with `token` that of the token at this position. By "
-        "default what the model is for: of a classifier, the label that it predicts.",
+        "`score`, the logit of a `label` by its name, or with `token` the logit of the token at this "
+        "position. By default what the model is for: of a classifier, the label that it predicts.",
     )
     method: Method | None = Field(
         None,
-        description="`parts`: the similarity as an exact sum over the units of the one text and those of the "
-        "other. `occlusion`: what the score loses without each unit (Zeiler & Fergus 2014). `heads`: what it "
-        "loses without each head (Michel et al. 2019). `parts` by default where there are any, else "
+        description="`parts`: the similarity as an exact sum over the units of the one text and the units of "
+        "the other. `occlusion`: what the score loses without each unit (Zeiler & Fergus 2014). `heads`: "
+        "what it loses without each head (Michel et al. 2019). `gradient`: integrated gradients by the "
+        "embeddings (Sundararajan et al. 2017), with PyTorch. `parts` by default where there are any, else "
         "`occlusion`.",
     )
     unit: Unit | None = Field(
@@ -84,8 +85,14 @@ class ExplainRequest(TaskRequest, WithInputs):
     )
     replacement: Replacement | None = Field(
         None,
-        description="With `occlusion`: whether the tokens of a unit become the tokenizer's `mask`, or are "
-        "removed. By default the first, where there is such a token.",
+        description="With `occlusion` and `faithfulness`: whether the tokens of a unit become the "
+        "tokenizer's `mask`, or are removed. By default those of two texts whose vectors are compared are "
+        "removed, since masks in both make these alike; others are masked, where there is such a token.",
+    )
+    steps: StepCount | None = Field(
+        None,
+        description="With `gradient`: at how many points of the line from the baseline gradients are "
+        "computed, 32 by default. The more, the smaller the `residual`.",
     )
     faithfulness: StrictBool = Field(
         False,  # noqa: FBT003
@@ -104,21 +111,7 @@ class ExplainRequest(TaskRequest, WithInputs):
     @property
     def options(self) -> ExplainOptions:
         """What to explain."""
-        return ExplainOptions(
-            self.inputs,
-            self.target,
-            self.method,
-            self.unit,
-            self.replacement,
-            self.faithfulness,
-            self.function,
-            self.pooling,
-            self.dimensions,
-            self.task,
-            self.prompt_name,
-            self.prompt,
-            self.truncation,
-        )
+        return self.fill(ExplainOptions)
 
 
 class UnitColumns(BaseModel):
@@ -126,7 +119,7 @@ class UnitColumns(BaseModel):
 
     text: list[str] = Field(
         description="For special and prompt tokens, the token itself; `bias` for what layers after the "
-        "pooling add, whatever the text is."
+        "pooling add to every text alike."
     )
     offsets: list[tuple[int, int]] = Field(
         description="`[start, end]` in the unit's text, in Unicode code points; `[0, 0]` for special and "
@@ -158,12 +151,27 @@ class ExplainItem(TokenColumns):
     probability: float | None = Field(None, description="The label's score, as `/predict` returns it.")
     sigmoid: float | None = Field(None, description="Of a cross-encoder's `score`, which is a logit.")
     replacement: Replacement | None = Field(None, description="What the tokens of a unit became.")
+    baseline: Baseline | None = Field(
+        None,
+        description="With `gradient`: the token in the place of each of the texts' where the line begins.",
+    )
+    baseline_scores: list[float] | None = Field(
+        None,
+        description="With `gradient`: the score of the baseline; of two texts that run apart, one of each, "
+        "beside the whole other text.",
+    )
     score: float = Field(description="What is explained: a similarity or a logit.")
+    residual: float | None = Field(
+        None,
+        description="With `gradient`: what `attributions` miss of `score` less each of `baseline_scores`.",
+    )
     parts: list[list[float]] | None = Field(
         None, description="(units of the first text, units of the second), with the sum `score`."
     )
     attributions: list[float] | None = Field(
-        None, description="(units,): `score` less the score without the unit."
+        None,
+        description="(units,): `score` less the score without the unit; with `gradient`, what the unit adds "
+        "to the score of the baseline.",
     )
     faithfulness: FaithfulnessColumns | None = None
     heads: list[list[float]] | None = Field(
@@ -180,8 +188,6 @@ class ExplainResponse(BaseModel):
     usage: Usage
 
 
-async def explain(request: Request) -> Response:
+async def explain(exchange: Exchange, body: ExplainRequest) -> Response:
     """Explain a similarity, a score or a label by the words of the texts."""
-    parsed = await read_request(request, ExplainRequest, counted="inputs")
-    exchange = Exchange.open(request, parsed)
-    return await exchange.in_time(answer_explain(exchange, parsed.body.options))
+    return await answer_explain(exchange, body.options)

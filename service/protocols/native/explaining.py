@@ -3,11 +3,11 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 
 from starlette.responses import Response
 
-from model.contract import Encoding, Output
+from model.contract import Encoding, Output, Want
 from service.engine.engine import Arrivals
 from service.http.delivery import Delivery, Work, say_covered
 from service.problems import Problem
@@ -16,16 +16,24 @@ from service.replies.answer_size import bound, waiting_bytes
 from service.replies.too_large import any_of
 from service.tasks.explanations.choosing import choose_target, plan_explanation, plan_faithfulness
 from service.tasks.explanations.faithfulness import Faithfulness
+from service.tasks.explanations.gradient import IntegratedGradients
 from service.tasks.explanations.plan import ExplainOptions, ExplainPlan, Explanation, units_of
 from service.tasks.explanations.targets import InteractionTarget, LabelTarget, Reading, Target
 from service.tasks.explanations.units import Units
+from service.tasks.interventions import Changes
 from service.tasks.prompts import choose_prompt
 from service.tasks.results import Item
 
 # What a further sequence takes while it waits: its ids and segments, and the objects around them (measured).
 _TOKEN_BYTES, _SEQUENCE_BYTES = 16, 1500
 _MOST_SEQUENCES = 8192
-"""Put into the queue in a tenth of a second."""
+"""Put into the queue in some ten milliseconds."""
+_EACH = {
+    "unit": "without some units",
+    "head": "without one head",
+    "step": "there and back, which counts as three",
+}
+"""What a text runs once more for."""
 
 
 async def explain(exchange: Exchange, options: ExplainOptions) -> Response:
@@ -42,6 +50,8 @@ async def explain(exchange: Exchange, options: ExplainOptions) -> Response:
 
     units = await exchange.off_loop(find_units, tokens)
     runs = _ways_out(options, units=plan.method == "occlusion")
+    if isinstance(plan, IntegratedGradients) and plan.steps > 1:
+        runs.append("choose fewer `steps`")
     more = _Further(plan.each, [*runs, *(["leave out `faithfulness`"] if options.faithfulness else [])])
     for index, several in enumerate(units):
         more.add(*plan.further(several))
@@ -50,13 +60,31 @@ async def explain(exchange: Exchange, options: ExplainOptions) -> Response:
             more.add(*faithfulness.further(several))
     more.check(exchange, tokens)
     exchange.reserve(_SEQUENCE_BYTES * more.sequences + _TOKEN_BYTES * more.tokens)
-    explanations = await exchange.off_loop(
-        lambda: [plan.explain(index, several) for index, several in enumerate(units)], tokens + more.tokens
-    )
+    before = 0
+    if isinstance(plan, IntegratedGradients) and plan.predicts:
+        plan, before = await _predict(exchange, plan, encodings, target), tokens
     ways = _ways_out(options, units=plan.method != "heads")
     ways += ["accept application/x-npz"] if exchange.parsed.format == "json" else []
-    answer = _Answer(exchange, plan, explanations, ways)
+
+    changes = exchange.take_changes()
+
+    def plan_all() -> _Answer:
+        explanations = [plan.explain(index, several) for index, several in enumerate(units)]
+        return _Answer(exchange, plan, explanations, ways, before, changes)
+
+    answer = await exchange.off_loop(plan_all, tokens + more.tokens)
     return await (answer.deliver() if faithfulness is None else answer.deliver_with(faithfulness, units))
+
+
+async def _predict(
+    exchange: Exchange, plan: IntegratedGradients, encodings: Sequence[Sequence[Encoding]], target: Target
+) -> IntegratedGradients:
+    """Run the inputs once for the labels whose logits are explained."""
+    for index, some in enumerate(encodings):
+        target.check(index, some)
+    every = [*chain.from_iterable(encodings)]
+    result = await exchange.run(every, [target.want(encoding) for encoding in every])
+    return plan.with_predicted(encodings, result.outputs)
 
 
 @dataclass
@@ -75,8 +103,6 @@ class _Further:
 
     def check(self, exchange: Exchange, tokens: int) -> None:
         """Raise the 413 for more than one client may have waiting; `tokens` are those of the inputs."""
-        by_unit = self.each == "unit"
-        without = "some units" if by_unit else "one head"
         limit, actual = exchange.engine.max_queue_tokens // 2, tokens + self.tokens
         what = f"{actual} tokens in all"
         if self.sequences > _MOST_SEQUENCES:
@@ -84,8 +110,8 @@ class _Further:
         if self.sequences and actual > limit:
             raise Problem(
                 "explanation-too-large",
-                f"The texts would run {self.sequences} times more, each time without {without}, with {what}, "
-                f"and the limit is {limit}: {any_of(self.ways)}.",
+                f"The texts would run {self.sequences} times more, each time {_EACH[self.each]}, with "
+                f"{what}, and the limit is {limit}: {any_of(self.ways)}.",
                 members={"limit": limit, "actual": actual},
             )
 
@@ -115,7 +141,10 @@ def _place(index: int) -> str:
 
 
 class _Answer:
-    """Runs the sequences of all explanations together, and answers with an item for each."""
+    """Runs the sequences of all explanations together, and answers with an item for each.
+
+    `ways` say how an answer takes less; so many tokens have run `before`. All sequences run with `changes`.
+    """
 
     def __init__(
         self,
@@ -123,10 +152,13 @@ class _Answer:
         plan: ExplainPlan,
         explanations: Sequence[Explanation],
         ways: Sequence[str],
+        before: int,
+        changes: Changes | None,
     ) -> None:
         self._exchange, self._plan, self._explanations, self._ways = exchange, plan, explanations, ways
+        self._before, self._changes = before, changes
         self._encodings = [encoding for one in explanations for encoding in one.encodings]
-        self._wants = [want for one in explanations for want in one.wants]
+        self._wants = self._changed([want for one in explanations for want in one.wants])
         self._groups = _Groups([len(one.encodings) for one in explanations])
 
     async def deliver(self) -> Response:
@@ -153,7 +185,7 @@ class _Answer:
         delivery = self._prepare()
         await self._run()
 
-        def explain() -> tuple[list[Item], list[Reading], list[list[Encoding]]]:
+        def explain() -> tuple[list[Item], list[Reading], list[list[Encoding]], list[Want]]:
             items, readings, runs = [], [], []
             for index, several in enumerate(units):
                 outputs = self._groups.take(index)
@@ -161,25 +193,29 @@ class _Answer:
                 encodings = [one.encoding for one in several]
                 readings.append(faithfulness.target.read(outputs[: len(several)], encodings))
                 runs.append(faithfulness.runs(several, self._plan.effects(several, items[-1].arrays)))
-            return items, readings, runs
+            wants = [want for some in runs for want in faithfulness.wants(some)]
+            return items, readings, runs, self._changed(wants)
 
-        items, readings, runs = await exchange.off_loop(explain, delivery.work.tokens)
+        items, readings, runs, wants = await exchange.off_loop(explain, delivery.work.tokens)
         every = [encoding for some in runs for encoding in some]
         tokens = delivery.work.tokens + sum(map(len, every))
         delivery.work = replace(delivery.work, tokens=tokens)
         exchange.context.record.tokens = tokens
-        result = await exchange.run(every, faithfulness.wants(every))
+        result = await exchange.run(every, wants)
 
         def extend() -> list[Item]:
             outputs = iter(result.outputs)
             columns = (
-                faithfulness.columns(reading, [next(outputs) for _ in some], len(several))
-                for reading, some, several in zip(readings, runs, units, strict=True)
+                faithfulness.columns(reading, [next(outputs) for _ in some])
+                for reading, some in zip(readings, runs, strict=True)
             )
             both = zip(items, columns, strict=True)
             return [replace(item, columns={**item.columns, "faithfulness": one}) for item, one in both]
 
         return await delivery.deliver(await exchange.off_loop(extend, delivery.work.tokens))
+
+    def _changed(self, wants: list[Want]) -> list[Want]:
+        return wants if self._changes is None else self._changes.add_heads(wants)
 
     def _prepare(self) -> Delivery:
         """Reserve memory for the answer; raises the 413 and the 429."""
@@ -189,15 +225,14 @@ class _Answer:
         size, waiting = bound(style, expected), waiting_bytes(style, expected)
         exchange.reserve_answer(style, size, *self._ways, waiting=waiting)
         cut = [(i, one.columns["covered"]) for i, one in enumerate(explanations) if one.columns["truncated"]]
-        tokens = sum(map(len, self._encodings))
+        tokens = self._before + sum(map(len, self._encodings))
         work = Work(len(explanations), len(cut), tokens, say_covered(cut))
         exchange.context.record.tokens = work.tokens
         return exchange.delivery(style, work, size + waiting)
 
     async def _run(self) -> None:
         result = await self._exchange.run(self._encodings, self._wants)
-        for number, output in enumerate(result.outputs):
-            self._groups.add(number, output)
+        self._groups.fill(result.outputs)
 
 
 class _Groups:
@@ -214,6 +249,11 @@ class _Groups:
         group = self._group[number]
         self._outputs[group][number] = output
         return group if len(self._outputs[group]) == self._sizes[group] else None
+
+    def fill(self, outputs: Sequence[Output]) -> None:
+        """Take the outputs of all sequences, in order."""
+        for group, (start, stop) in enumerate(pairwise(self._starts)):
+            self._outputs[group] = dict(zip(range(start, stop), outputs[start:stop], strict=True))
 
     def take(self, group: int) -> list[Output]:
         """Hand out the outputs of a group, in order, and keep them no longer."""

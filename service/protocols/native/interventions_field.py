@@ -14,7 +14,7 @@ from model.encoder.interventions import InterventionKind
 from service.echo import cut
 from service.http.json_body import MAX_INDICES, REST
 from service.protocols.fields import invalid, whole_number, whole_numbers
-from service.tasks.embed import Chosen
+from service.tasks.indices import Chosen
 from service.tasks.interventions import Change, ChangedStates, HiddenKeys, ScaledHeads
 
 MAX_INTERVENTIONS = 64
@@ -187,9 +187,9 @@ class WithInterventions(BaseModel):
 
     interventions: _Interventions | None = Field(
         None,
-        description="What is changed in the run of every text; all that is returned is that of the run with "
-        "it. `heads`: the outputs of heads of a layer times `scale` (0 by default: ablation, Michel et al. "
-        "2019), or with `mean` their mean over the tokens. `edges`: `keys` are hidden from `queries` "
+        description="What is changed in the run of every text; everything in the response comes from the "
+        "changed run. `heads`: the outputs of heads of a layer times `scale` (0 by default: ablation, Michel "
+        "et al. 2019), or with `mean` their mean over the tokens. `edges`: `keys` are hidden from `queries` "
         "(attention knockout, Geva et al. 2023). `states`: the hidden state `layer` (0 is the embedding "
-        "output) of `tokens` becomes `vector`, or with `add` is moved by it.",
+        "output) of `tokens` becomes `vector`, or with `add` is moved by it. `/explain` takes `heads` alone.",
     )

@@ -3,10 +3,8 @@
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field, StrictBool, model_validator
-from starlette.requests import Request
 from starlette.responses import Response
 
-from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
 from service.protocols.fields import PositiveNumber, invalid
 from service.protocols.labelling import label
@@ -42,7 +40,7 @@ class PredictRequest(WithInterventions, ModelRequest, WithInputs):
         "none",
         description="Of tokens alone: `none` returns the label of each. The others join neighbouring tokens "
         "of one label to `entities`. `first`, `average` and `max` first give all tokens of a word one label: "
-        "that of its first token, of the mean of their probabilities, or of the largest one.",
+        "the label of its first token, of the mean of their probabilities, or of the largest one.",
     )
     attention: AttentionOptions | None = Field(
         None, description="Attention from the same pass, with the options of `/attention`; none by default."
@@ -99,18 +97,11 @@ class PredictResponse(BaseModel):
     usage: Usage
 
 
-async def predict(request: Request) -> Response:
+async def predict(exchange: Exchange, body: PredictRequest) -> Response:
     """Label texts with a classifier, or their tokens with a token classifier."""
-    parsed = await read_request(request, PredictRequest, counted="inputs")
-    exchange = Exchange.open(request, parsed)
-    exchange.decimals = None if parsed.body.attention is None else parsed.body.attention.decimals
-    return await exchange.in_time(_predict(exchange, parsed.body))
-
-
-async def _predict(exchange: Exchange, body: PredictRequest) -> Response:
+    exchange.decimals = None if body.attention is None else body.attention.decimals
     head = check_head(exchange.engine, exchange.state.engines, *HEADS)
-    options = LabelOptions(body.raw_scores, body.top_k, body.aggregation)
-    labelling = choose_labelling(exchange.engine, head, options)
+    labelling = choose_labelling(exchange.engine, head, body.fill(LabelOptions))
     exchange.names = ATTENTION_NAMES  # from here on: the labels have a `top_k`, too
     maps = None if body.attention is None else body.attention.options
     return await label(exchange, body.inputs, body.truncation, head, labelling, maps)

@@ -3,10 +3,8 @@
 from typing import ClassVar
 
 from pydantic import BaseModel, Field, StrictBool
-from starlette.requests import Request
 from starlette.responses import Response
 
-from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
 from service.protocols.fields import NonEmptyText, PositiveNumber, TextList
 from service.protocols.native.interventions_field import WithInterventions
@@ -14,14 +12,14 @@ from service.protocols.native.responses import COVERED, AttentionItem, Covered, 
 from service.protocols.native.schemas import (
     ATTENTION_NAMES,
     AttentionOptions,
-    ModelRequest,
+    PromptRequest,
 )
 from service.protocols.reranking import rank
 from service.replies.style import Format
 from service.tasks.rank import Method, RankOptions
 
 
-class RerankRequest(WithInterventions, ModelRequest):
+class RerankRequest(WithInterventions, PromptRequest):
     """Texts to rank by how well they match a query."""
 
     listed: ClassVar[str] = "texts"
@@ -79,26 +77,15 @@ class RerankResponse(BaseModel):
     method: Method = Field(description="How the model ranks texts.")
     axes: list[str] | None = Field(None, description="The axes of maps, with `attention`.")
     data: list[RankedItem] | list[RankedPair] = Field(
-        description="The largest score first, that of the largest logit among equal ones, then by index; "
+        description="The largest score first; equal scores by their logits, then by index; "
         "with maps if `attention` asks for some."
     )
     usage: Usage
 
 
-async def rerank(request: Request) -> Response:
+async def rerank(exchange: Exchange, body: RerankRequest) -> Response:
     """Rank texts by how well they match a query, as pairs, by vectors of tokens or by sentence vectors."""
-    parsed = await read_request(request, RerankRequest, counted="texts")
-    exchange = Exchange.open(request, parsed)
     exchange.names = {"inputs": "texts", **ATTENTION_NAMES}
-    body = parsed.body
     exchange.decimals = None if body.attention is None else body.attention.decimals
-    options = RankOptions(
-        body.query,
-        body.texts,
-        body.top_n,
-        body.return_texts,
-        body.raw_scores,
-        None if body.attention is None else body.attention.options,
-        body.truncation,
-    )
-    return await exchange.in_time(rank(exchange, options))
+    attend = None if body.attention is None else body.attention.options
+    return await rank(exchange, body.fill(RankOptions, attend=attend))

@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from model.contract import STATISTICS, Statistic
+from model.choices import Statistic
+from model.contract import STATISTICS
 from service.tasks.results import COLUMNS
 
 Covered = list[tuple[int, int]]

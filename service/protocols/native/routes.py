@@ -3,12 +3,10 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding
 from model.tokenization.tokenizer import Text
-from service.http.request_body import read_request
 from service.problems import Problem, ProblemDocument
 from service.protocols.contract import Contract
 from service.protocols.exchange import Exchange, Holding
@@ -18,10 +16,7 @@ from service.protocols.native.explain import ExplainRequest, ExplainResponse, ex
 from service.protocols.native.predict import PredictRequest, PredictResponse, predict
 from service.protocols.native.rerank import RerankRequest, RerankResponse, rerank
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
-from service.protocols.native.schemas import (
-    AttentionRequest,
-    EncodeRequest,
-)
+from service.protocols.native.schemas import AttentionRequest, EncodeRequest
 from service.protocols.native.similarity import SimilarityRequest, SimilarityResponse, similarity
 from service.protocols.native.tokenize import TokenizeRequest, TokenizeResponse, tokenize
 from service.protocols.ways_out import fewer, fewer_inputs, smaller_maps
@@ -37,24 +32,6 @@ from service.tasks.prompts import choose_prompt, choose_task
 from service.tasks.view import View
 
 
-async def encode(request: Request) -> Response:
-    """Encode texts as sentence vectors, contextual token vectors, sparse vectors, or several of them."""
-    parsed = await read_request(request, EncodeRequest, counted="inputs")
-    exchange = Exchange.open(request, parsed)
-    return await exchange.in_time(_encode(exchange, parsed.body))
-
-
-async def attention(request: Request) -> Response:
-    """Return the attention of selected layers, heads, queries and keys.
-
-    Axes are (layer, head, query, key). A row of probabilities is a query and sums to 1.
-    """
-    parsed = await read_request(request, AttentionRequest, counted="inputs")
-    exchange = Exchange.open(request, parsed)
-    exchange.decimals = parsed.body.decimals
-    return await exchange.in_time(_attention(exchange, parsed.body))
-
-
 def _check_decimals(chosen: Format, body: AttentionRequest) -> None:
     """Raise the 422 for `decimals` where they have no effect."""
     form = FORMATS[chosen]
@@ -66,7 +43,8 @@ def _check_decimals(chosen: Format, body: AttentionRequest) -> None:
         )
 
 
-async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
+async def encode(exchange: Exchange, body: EncodeRequest) -> Response:
+    """Encode texts as sentence vectors, contextual token vectors, sparse vectors, or several of them."""
     engine, engines = exchange.engine, exchange.state.engines
     task = choose_task(engine.info, body.task)
     prompt = choose_prompt(engine.info, body.prompt_name, body.prompt)
@@ -120,7 +98,12 @@ def _view(
     return view if sparse is None else sparse.extend(view)
 
 
-async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
+async def attention(exchange: Exchange, body: AttentionRequest) -> Response:
+    """Return the attention of selected layers, heads, queries and keys.
+
+    Axes are (layer, head, query, key). A row of probabilities is a query and sums to 1.
+    """
+    exchange.decimals = body.decimals
     _check_decimals(exchange.parsed.format, body)
     info = exchange.engine.info
     task, prompt = choose_task(info, body.task), choose_prompt(info, body.prompt_name, body.prompt)
@@ -146,8 +129,8 @@ NATIVE = Contract(
 """Our own protocol."""
 
 ENDPOINTS = tuple(
-    NATIVE.inference(path, handler, summary, schema, response, EXAMPLES[path])
-    for path, handler, summary, schema, response in (
+    NATIVE.answering(path, answer, summary, schema, response, EXAMPLES[path])
+    for path, answer, summary, schema, response in (
         ("/encode", encode, "Sentence and token embeddings", EncodeRequest, EncodeResponse),
         ("/attention", attention, "Per-head attention maps", AttentionRequest, AttentionResponse),
         ("/predict", predict, "Labels of texts and of their tokens", PredictRequest, PredictResponse),

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
-from model.contract import STATISTICS, Aggregate, Pooling, Role, Statistic, Weights
+from model.choices import Statistic
+from model.contract import STATISTICS, Aggregate, Pooling, Role, Weights
 from model.tokenization.tokenizer import Side, Truncation
+from service.http.request_schema import RequestSchema
 from service.protocols.fields import (
     AllOrIndices,
     CellCount,
@@ -28,12 +30,17 @@ from service.tasks.embed import EmbedOptions, EncodeOutput
 from service.tasks.precision import Precision
 from service.tasks.results import COLUMNS
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+OptionsT = TypeVar("OptionsT", bound="DataclassInstance")
+
 # How many unknown fields are described one by one.
 _UNKNOWN = 10
 
 
 class Options(BaseModel):
-    """Fields of a request: unknown ones are refused."""
+    """An object of a request: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
@@ -46,6 +53,11 @@ class Options(BaseModel):
             raise invalid(None, f"has {len(value)} fields, and there are {len(fields)}: {', '.join(fields)}")
         return value
 
+    def fill(self, options: type[OptionsT], **others: Any) -> OptionsT:
+        """Make the options of a task from the fields of the same names, and from `others`."""
+        names = (one.name for one in fields(options) if one.name not in others and hasattr(self, one.name))
+        return options(**{name: getattr(self, name) for name in names}, **others)
+
     def is_overridden(self, field: str) -> bool:
         """Whether a field was set to a value other than its default; setting the default never matters."""
         if field not in self.model_fields_set:
@@ -56,15 +68,11 @@ class Options(BaseModel):
 MODEL = Field(None, description="One of the served models; the first by default.")
 
 
-class ModelRequest(Options):
+class ModelRequest(Options, RequestSchema):
     """The fields common to all routes on which a model reads texts."""
 
-    listed: ClassVar[str] = "inputs"
-    """The field that lists the texts, of which a request may have `MAX_INPUTS`."""
     formats: ClassVar[tuple[Format, ...]] = tuple(FORMATS)
-    """The formats of the response."""
     elsewhere: ClassVar[dict[str, str]] = {"source_sentence": "/tei/similarity"}
-    """Fields of other servers, and the routes that have them."""
 
     model: StrictStr | None = MODEL
     truncate: StrictBool = Field(
@@ -181,8 +189,8 @@ class EncodeRequest(InputsRequest):
     dimensions: PositiveNumber | None = DIMENSIONS
     layers: IndexList = Field(
         (-1,),
-        description="Hidden states for `tokens`: 0 is the output of the embedding layer, i that of block i; "
-        "negative numbers count from the end.",
+        description="Hidden states for `tokens`: 0 is the output of the embedding layer, i the output "
+        "of block i; negative numbers count from the end.",
     )
     top_k: PositiveNumber | None = Field(
         None, description="Keep the k largest weights of sparse vectors; by default all above 0."
@@ -231,7 +239,7 @@ class EncodeRequest(InputsRequest):
 
     def _check_overlap(self) -> None:
         if self.chunks is None:
-            raise invalid("overlap", "is that of windows for chunks: leave it out or add chunks")
+            raise invalid("overlap", "applies only to windows for chunks: leave it out or add chunks")
         if not self.truncate:
             raise invalid("overlap", 'has no effect with "truncate": false: leave one of them out')
 
@@ -241,7 +249,7 @@ class EncodeRequest(InputsRequest):
         if self.is_overridden("layers"):
             raise invalid("layers", "must be [-1] with role, whose vectors are of the last hidden state")
         if not isinstance(self.inputs[0], str):
-            raise invalid("role", "is that of a text, and inputs has pairs: send texts")
+            raise invalid("role", "applies to single texts, and inputs has pairs: send texts")
 
     def _check_chunked(self) -> None:
         if not isinstance(self.inputs[0], str):
@@ -258,17 +266,7 @@ class EncodeRequest(InputsRequest):
     @property
     def embeddings(self) -> EmbedOptions:
         """The requested embeddings."""
-        return EmbedOptions(
-            self.outputs,
-            self.pooling,
-            self.normalize,
-            self.dimensions,
-            self.pooling_layers,
-            self.layers,
-            self.precision,
-            self.chunks,
-            columns=self.columns,
-        )
+        return self.fill(EmbedOptions)
 
 
 _MOST = len(STATISTICS)
@@ -308,7 +306,9 @@ class AttentionOptions(Options):
         description="Rows, by position in the whole input, of tokens or of `words`; "
         "negative numbers count from the end.",
     )
-    keys: AllOrIndices = Field("all", description="Columns, numbered likewise. Rows then no longer sum to 1.")
+    keys: AllOrIndices = Field(
+        "all", description="Columns, numbered the same way. Rows then no longer sum to 1."
+    )
     renormalize: StrictBool = Field(
         False,  # noqa: FBT003
         description="Divide the remaining part of each row by its sum, so that rows sum to 1 again.",
@@ -320,7 +320,7 @@ class AttentionOptions(Options):
         None,
         description="Return at most k × k cells, each the largest of its weights, instead of the map. Its n "
         "rows are divided into m = min(k, n) cells: cell i has rows ⌊in/m⌋ to before ⌊(i + 1)n/m⌋; columns "
-        "likewise.",
+        "the same way.",
     )
     summary: StrictBool = Field(
         False,  # noqa: FBT003
@@ -340,7 +340,7 @@ class AttentionOptions(Options):
     @property
     def options(self) -> AttendOptions:
         """The requested attention."""
-        return AttendOptions(**{field.name: getattr(self, field.name) for field in fields(AttendOptions)})
+        return self.fill(AttendOptions)
 
     @model_validator(mode="after")
     def _consistent(self) -> "AttentionOptions":
@@ -395,4 +395,4 @@ class AttentionRequest(AttentionOptions, InputsRequest):
     @property
     def embeddings(self) -> EmbedOptions:
         """The requested embeddings, of the last layer."""
-        return EmbedOptions(self.outputs, self.pooling, self.normalize, self.dimensions, columns=self.columns)
+        return self.fill(EmbedOptions, layers=(-1,))

@@ -3,11 +3,9 @@
 from typing import ClassVar
 
 from pydantic import BaseModel, Field, StrictStr
-from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Similarity
-from service.http.request_body import read_request
 from service.protocols.embedding import compare
 from service.protocols.exchange import Exchange
 from service.protocols.fields import TextList
@@ -50,12 +48,6 @@ class SimilarityResponse(BaseModel):
     usage: Usage
 
 
-async def similarity(request: Request) -> Response:
+async def similarity(exchange: Exchange, body: SimilarityRequest) -> Response:
     """Compare the sentence vectors of texts: with that of one text, or all with all."""
-    parsed = await read_request(request, SimilarityRequest, counted="texts")
-    body = parsed.body
-    exchange = Exchange.open(request, parsed)
-    options = CompareOptions(
-        body.texts, body.source, body.function, body.task, body.prompt_name, body.prompt, body.truncation
-    )
-    return await exchange.in_time(compare(exchange, options))
+    return await compare(exchange, body.fill(CompareOptions))

@@ -4,13 +4,11 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
-from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding
 from model.tokenization.shortening import without_special
 from service.http.delivery import Work
-from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
 from service.protocols.native.responses import TokenColumns, Usage
 from service.protocols.native.schemas import PromptRequest, WithInputs
@@ -39,14 +37,8 @@ class TokenizeResponse(BaseModel):
     usage: Usage = Field(description="No tokens: nothing is run.")
 
 
-async def tokenize(request: Request) -> Response:
+async def tokenize(exchange: Exchange, body: TokenizeRequest) -> Response:
     """Tokenize texts as `/encode` does, and return the tokens without running the model."""
-    parsed = await read_request(request, TokenizeRequest, counted="inputs")
-    exchange = Exchange.open(request, parsed)
-    return await exchange.in_time(_tokenize(exchange, parsed.body))
-
-
-async def _tokenize(exchange: Exchange, body: TokenizeRequest) -> Response:
     prompt = choose_prompt(exchange.engine.info, body.prompt_name, body.prompt)
     encodings = await exchange.tokenize(body.inputs, body.truncation, prompt, runs=False)
     style, drop = exchange.style(), body.special_tokens == "drop"

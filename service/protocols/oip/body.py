@@ -9,7 +9,8 @@ from starlette.requests import Request
 from model.tokenization.tokenizer import Text
 from service.echo import cut
 from service.http.negotiation import content_coding
-from service.http.request_body import INLINE_BYTES, SPLIT, ParsedRequest, parse_body, receive_body
+from service.http.request_body import INLINE_BYTES, ParsedRequest, parse_body, receive_body
+from service.http.request_schema import SPLIT
 from service.lifecycle import ServiceState
 from service.protocols.fields import MAX_IDS
 from service.protocols.lenient import checked
@@ -45,8 +46,7 @@ async def read_inference(request: Request, _: type[InferenceRequest]) -> ParsedR
     """Read a request to a model, of any Content-Type; raises Problem, or ClientDisconnect."""
     engine = find_engine(request, request.path_params["model"], request.path_params.get("version"))
     body = await _receive(request, engine.name)
-    limit = request.app.state.service.settings.max_inputs
-    return ParsedRequest(body, "json", "float32", len(body.inputs), limit)
+    return ParsedRequest(body, "json", "float32")
 
 
 async def _receive(request: Request, model: str) -> Inference:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 from pydantic_core import PydanticCustomError
 
+from service.http.request_schema import RequestSchema
 from service.protocols.fields import PositiveNumber, at_most
 from service.protocols.lenient import Fields
 
@@ -82,7 +83,7 @@ class IndexRequest(Fields):
     ready: StrictBool = Field(default=False, description="List only models that are ready, which all are.")
 
 
-class InferenceRequest(Fields):
+class InferenceRequest(Fields, RequestSchema):
     """Texts, or token ids, to encode as one vector each. Unknown fields are ignored."""
 
     example: ClassVar[str] = (

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.tokenization.tokenizer import Text
-from service.http.request_body import check_count
+from service.http.request_schema import check_count
 from service.protocols.fields import MAX_IDS, first_other
 from service.protocols.oip.errors import invalid
 from service.protocols.oip.schemas import InputTensor
@@ -211,8 +211,8 @@ def _read_ids(by_name: Mapping[str, Sent]) -> list[Ids]:
     if mask.shape != ids.shape:
         raise invalid(
             "attention_mask",
-            f"The shape of attention_mask is {[*mask.shape]} and that of input_ids {[*ids.shape]}: send "
-            "a 1 for each token, and a 0 for each padding.",
+            f"The shape of attention_mask is {[*mask.shape]} and the shape of input_ids is {[*ids.shape]}: "
+            "send a 1 for each token, and a 0 for each padding.",
         )
     begun = np.diff(mask != 0, axis=1, prepend=False) & (mask != 0)  # where numbers other than 0 begin
     wrong = np.flatnonzero(((mask != 0) & (mask != 1)).any(axis=1) | (np.count_nonzero(begun, axis=1) != 1))

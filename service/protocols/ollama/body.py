@@ -7,12 +7,12 @@ from starlette.requests import Request
 
 from service.engine.engine import Engine
 from service.http.negotiation import content_coding, negotiate
-from service.http.request_body import ParsedRequest, parse_body, receive_body
+from service.http.request_body import ParsedRequest, parse_body, read_request, receive_body
 from service.http.request_context import context_of
 from service.lifecycle import ServiceState
 from service.problems import Problem
 from service.protocols.fields import NonEmptyText, WholeNumber
-from service.protocols.lenient import Asked, Fields, FieldsT, checked, read_asked
+from service.protocols.lenient import Asked, Fields, FieldsT, checked
 from service.protocols.ollama.errors import NO_BODY
 
 # The original raises a lower `num_ctx` to this.
@@ -63,7 +63,7 @@ async def read_inference(request: Request, schema: type[RequestT]) -> ParsedRequ
     content, context = await _receive(request, queued=True), context_of(request.scope)
     context.body = await parse_body(request, content, 0)
     context.form = negotiate(request, schema.formats)
-    parsed = await read_asked(request, schema)
+    parsed = await read_request(request, schema)
     parsed.body.find_engine(request.app.state.service)
     return parsed
 

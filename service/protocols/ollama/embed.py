@@ -9,12 +9,12 @@ from pydantic import BaseModel, Field, StrictBool, StrictStr, WithJsonSchema
 from starlette.responses import Response
 
 from model.tokenization.tokenizer import Truncation
-from service.http.request_body import check_count
+from service.http.request_schema import check_count
 from service.problems import Problem
 from service.protocols.contract import JSON, elapsed_s
 from service.protocols.embedding import embed, vector
 from service.protocols.exchange import Exchange
-from service.protocols.fields import WholeNumber, first_other
+from service.protocols.fields import TEXT, WholeNumber, first_other
 from service.protocols.ollama.body import EmbeddingRequest
 from service.protocols.ollama.errors import WRONG_INPUT
 from service.tasks.embed import EmbedOptions, plan_encode
@@ -22,10 +22,7 @@ from service.tasks.prompts import choose_prompt
 
 _FEWER = "send fewer texts, or ask for fewer `dimensions`"
 
-_TEXT = {"type": "string"}
-Input = Annotated[
-    Any, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT}, {"type": "null"}]})
-]
+Input = Annotated[Any, WithJsonSchema({"anyOf": [TEXT, {"type": "array", "items": TEXT}, {"type": "null"}]})]
 
 
 class OllamaEmbedRequest(EmbeddingRequest):

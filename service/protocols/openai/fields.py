@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from model.tokenization.tokenizer import Side, Truncation
-from service.http.request_body import SEVERAL
+from service.http.request_schema import SEVERAL
 from service.protocols.decoding import check_counts
 from service.protocols.fields import (
     MAX_IDS,
@@ -38,7 +38,7 @@ OVERLAP: Any = Field(
     "which they are read repeats of the one before; by default a quarter of a window.",
 )
 _WINDOWS_ONLY = (
-    "is that of windows, which a request has with late_chunking and without truncate or "
+    "applies only to windows, which a request has with late_chunking and without truncate or "
     "truncate_prompt_tokens: leave it out"
 )
 _JOIN = "join some of them, or send the text to /encode with `chunks`"

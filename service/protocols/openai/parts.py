@@ -10,7 +10,6 @@ from model.contract import Encoding
 from model.errors import InputTooLong
 from model.tokenization.tokenizer import Truncation
 from service.problems import Problem
-from service.protocols.embedding import answer_views
 from service.protocols.exchange import Exchange
 from service.tasks.chunking.chunks import NoTokens
 from service.tasks.chunking.windows import LongWindows
@@ -72,7 +71,7 @@ async def embed_parts(
         expected = Expected(view.expected.arrays, column_bytes=size, held_bytes=held)
         return replace(view, columns={"index": index}, expected=expected)
 
-    return await answer_views(exchange, encodings, view, way_out, options.precision)
+    return await exchange.answer(exchange.style(precision=options.precision), encodings, view, way_out)
 
 
 def _plan(exchange: Exchange, parts: Sequence[str], options: EmbedOptions, task: str | None) -> EncodePlan:
@@ -102,7 +101,7 @@ def _no_tokens(error: NoTokens, field: str, part: str, parts: str) -> Problem:
         detail = f"{field} is only white space, and so has no vector: leave it out."
     elif error.reason == "truncated":
         detail = (
-            f"{field} was cut off. {parts} run as one text, of which {error.run} of {error.sent} tokens fit: "
+            f"{field} was cut off. {parts} run as one text, and {error.run} of its {error.sent} tokens fit: "
             "send them in several requests."
         )
     else:

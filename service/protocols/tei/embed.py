@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, StrictBool, StrictStr
 from starlette.responses import Response
 
 from model.contract import Encoding
-from service.protocols.embedding import answer_views, embed, vector
+from service.protocols.embedding import embed, vector
 from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS, PositiveNumber
 from service.protocols.tei.fields import PROMPT_NAME, WithInputs
@@ -88,7 +88,7 @@ async def embed_sparse(exchange: Exchange, body: EmbedSparseRequest) -> Response
         expected = replace(extended.expected, column_bytes=_WORD_BYTES * sparse.most)
         return replace(extended, expected=expected)
 
-    return await answer_views(exchange, encodings, view, _FEWER)
+    return await exchange.answer(exchange.style(), encodings, view, _FEWER)
 
 
 async def _tokenize(exchange: Exchange, body: EmbedAllRequest) -> list[Encoding]:

@@ -14,7 +14,7 @@ from pydantic import (
 
 from model.tokenization.tokenizer import Side, Text, Truncation
 from service.protocols.decoding import check_counts
-from service.protocols.fields import IDS, Listed, first_other, id_lists, invalid
+from service.protocols.fields import IDS, TEXT, Listed, first_other, id_lists, invalid
 from service.protocols.lenient import Asked, Fields
 from service.protocols.tei.errors import EmptyInput
 
@@ -111,16 +111,15 @@ def _decoded_ids(value: object, info: ValidationInfo) -> Listed[Sequence[int]]:
     return Listed([[]], flat=True) if value == [] else id_lists(value, info)
 
 
-_TEXT = {"type": "string"}
-_TEXTS = {"type": "array", "items": _TEXT}
+_TEXTS = {"type": "array", "items": TEXT}
 _ONE_OR_TWO = {**_TEXTS, "minItems": 1, "maxItems": 2}
 TextsOrPairs = Annotated[
     Listed[Text],
     PlainValidator(_texts_or_pairs),
-    WithJsonSchema({"anyOf": [_TEXT, _ONE_OR_TWO, {"type": "array", "items": _ONE_OR_TWO, "minItems": 1}]}),
+    WithJsonSchema({"anyOf": [TEXT, _ONE_OR_TWO, {"type": "array", "items": _ONE_OR_TWO, "minItems": 1}]}),
 ]
 Strings = Annotated[Sequence[str], PlainValidator(_strings), WithJsonSchema(_TEXTS)]
-TextOrTexts = Annotated[Sequence[str], PlainValidator(_strings), WithJsonSchema({"anyOf": [_TEXT, _TEXTS]})]
+TextOrTexts = Annotated[Sequence[str], PlainValidator(_strings), WithJsonSchema({"anyOf": [TEXT, _TEXTS]})]
 DecodedIds = Annotated[
     Listed[Sequence[int]],
     PlainValidator(_decoded_ids),

@@ -6,12 +6,12 @@ from pydantic import Field, StrictStr
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.http.request_body import ParsedRequest, read_body
+from service.http.request_body import ParsedRequest, read_body, read_request
 from service.lifecycle import ServiceState
 from service.protocols.contract import Answer
 from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS
-from service.protocols.lenient import Asked, read_asked
+from service.protocols.lenient import Asked
 from service.protocols.tei.embed import EmbedRequest, EmbedSparseRequest, embed_sparse, embed_texts
 from service.protocols.tei.predict import TeiPredictRequest, predict
 from service.protocols.tei.rerank import TeiRerankRequest, rerank
@@ -32,7 +32,7 @@ class ModelRequest(Asked):
     inputs: Any = Field(
         None,
         description="As for `/predict` if the model is a classifier, for `/embed_sparse` if it is of sparse "
-        "vectors, and else for `/embed`; an object is that of `/similarity`.",
+        "vectors, and else for `/embed`; an object is read as on `/similarity`.",
     )
     query: StrictStr | None = Field(None, description="With `texts`: as for `/rerank`.")
     texts: list[str] | None = Field(None, description="The texts to rank.")
@@ -42,7 +42,7 @@ async def read_root(request: Request, schema: type[Asked]) -> ParsedRequest[Aske
     """Read a request by the schema of the route for its body and its model."""
     body = await read_body(request, schema.formats, MAX_IDS)
     fields = body.value if isinstance(body.value, dict) else {}
-    return await read_asked(request, _choose(fields, request.app.state.service))
+    return await read_request(request, _choose(fields, request.app.state.service))
 
 
 async def answer_root(exchange: Exchange, body: Asked) -> Response:

@@ -5,7 +5,7 @@ from typing import ClassVar
 from pydantic import Field, StrictStr
 from starlette.responses import Response
 
-from service.http.request_body import check_count
+from service.http.request_schema import check_count
 from service.protocols.embedding import compare
 from service.protocols.exchange import Exchange
 from service.protocols.lenient import Asked, Fields

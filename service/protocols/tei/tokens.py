@@ -9,8 +9,7 @@ from starlette.responses import Response
 
 from model.contract import Encoding
 from model.tokenization.decoding import json_bytes
-from model.tokenization.tokenizer import Truncation
-from service.protocols.decoding import answer_tokens, check_counts, decode_ids
+from service.protocols.decoding import WHOLE, answer_tokens, check_counts, decode_ids
 from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS
 from service.protocols.lenient import Asked
@@ -21,8 +20,6 @@ from service.tasks.results import Item
 
 # With its punctuation: the names of a token's fields, its id and its two offsets.
 _TOKEN_BYTES = 110
-# The tokenizer does not truncate for this route, and so refuses what the model could not read.
-_WHOLE = Truncation(allowed=False)
 
 
 class TeiTokenizeRequest(Asked):
@@ -72,7 +69,7 @@ async def tokenize(exchange: Exchange, body: TeiTokenizeRequest) -> Response:
     prompt = choose_prompt(exchange.engine.info, body.prompt_name)
     # As part of the texts, so that offsets count from its start; its bytes count as those of a query do.
     texts = [prompt + text for text in body.inputs]
-    encodings = await exchange.tokenize(texts, _WHOLE, query=prompt, runs=False)
+    encodings = await exchange.tokenize(texts, WHOLE, query=prompt, runs=False)
 
     def size(index: int, encoding: Encoding) -> int:
         return _bytes(texts[index], encoding)

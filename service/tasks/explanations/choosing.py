@@ -8,6 +8,7 @@ from service.engine.engine import Engine
 from service.tasks.embed import EmbedOptions, plan_encode
 from service.tasks.errors import OptionError
 from service.tasks.explanations.faithfulness import Faithfulness
+from service.tasks.explanations.gradient import STEPS, Baseline, IntegratedGradients
 from service.tasks.explanations.head_effects import HeadEffects
 from service.tasks.explanations.occlusion import Occlusion
 from service.tasks.explanations.parts import InteractionParts, SumParts, why_no_parts
@@ -125,6 +126,38 @@ def _check_pairs(options: ExplainOptions, kind: TargetKind) -> None:
 
 def plan_explanation(options: ExplainOptions, engine: Engine, target: Target) -> ExplainPlan:
     """Choose the method: parts where they are exact, occlusion elsewhere; raises OptionError."""
+    _check_interventions(options)
+    if options.method == "gradient":
+        if not options.faithfulness:
+            options.check_unused('the method "gradient", which leaves nothing out', "replacement")
+        return _plan_gradient(options, engine, target)
+    plan = _plan_other(options, engine, target)
+    options.check_unused(f'the method "{plan.method}", which takes no steps', "steps")
+    return plan
+
+
+def _check_interventions(options: ExplainOptions) -> None:
+    for number, change in enumerate(options.interventions or ()):
+        if change.kind != "heads":
+            option = f"interventions.{number}"
+            raise OptionError(
+                lambda name, option=option, kind=change.kind: (  # type: ignore[misc]
+                    f'{name(option)} is of the kind "{kind}", whose positions would be those of other tokens '
+                    'in texts without some of their units: only "heads" are changed in explanations.'
+                ),
+                option=option,
+            )
+    if options.interventions and options.method == "gradient":
+        raise OptionError(
+            lambda name: (
+                f'{name("method")} is "gradient", which goes back through the model as it is: leave out '
+                f'{name("interventions")}, or set {name("method")} to "occlusion".'
+            ),
+            option="interventions",
+        )
+
+
+def _plan_other(options: ExplainOptions, engine: Engine, target: Target) -> ExplainPlan:
     info = engine.info
     if options.method == "heads":
         options.check_unused('the method "heads", which leaves no unit out', "unit", "replacement")
@@ -173,12 +206,59 @@ def _plan_heads(engine: Engine, target: Target) -> HeadEffects:
         raise OptionError(
             lambda name: (
                 f'{name("method")} is "heads", and the model "{engine.name}" runs as a graph whose heads '
-                'cannot be left out: serve its weights with PyTorch (HEADLIGHT_BACKEND="torch").'
+                "cannot be left out: export its weights again with this release, or serve them with PyTorch "
+                '(HEADLIGHT_BACKEND="torch").'
+            ),
+            option="method",
+            kind="unsupported",
+        )
+    if len(info.attention_layers) < info.layers:
+        attending = ", ".join(map(str, info.attention_layers))
+        raise OptionError(
+            lambda name: (
+                f'{name("method")} is "heads", which has a row for each layer, and only layers {attending} '
+                f'of the model "{engine.name}" attend: leave their heads out with interventions, or set '
+                f'{name("method")} to "occlusion" or "gradient".'
             ),
             option="method",
             kind="unsupported",
         )
     return HeadEffects(target, info.layers, info.heads)
+
+
+def _plan_gradient(options: ExplainOptions, engine: Engine, target: Target) -> IntegratedGradients:
+    info = engine.info
+    if info.backend != "torch":
+        raise OptionError(
+            lambda name: (
+                f'{name("method")} is "gradient", and the model "{engine.name}" runs as a graph, through '
+                "which nothing goes back: serve its weights with PyTorch "
+                f'(HEADLIGHT_BACKEND="torch"), or set {name("method")} to "occlusion".'
+            ),
+            option="method",
+            kind="unsupported",
+        )
+    if not info.differentiable:
+        raise OptionError(
+            lambda name: (
+                f'{name("method")} is "gradient", and every layer of the model "{engine.name}" reads the '
+                f'embeddings, not the first alone: set {name("method")} to "occlusion".'
+            ),
+            option="method",
+            kind="unsupported",
+        )
+    baseline: Baseline = "mask" if info.mask_token is not None else "padding"
+    token = info.mask_token if baseline == "mask" else info.padding_token
+    if token is None:
+        raise OptionError(
+            lambda name: (
+                f'{name("method")} is "gradient", and the tokenizer of the model "{engine.name}" has '
+                f'neither a mask nor padding, which it begins with: set {name("method")} to "occlusion".'
+            ),
+            option="method",
+            kind="unsupported",
+        )
+    return IntegratedGradients(target, token, baseline, options.steps or STEPS)
 
 
 def _mask_token(options: ExplainOptions, engine: Engine, target: Target) -> int | None:
@@ -193,7 +273,9 @@ def _mask_token(options: ExplainOptions, engine: Engine, target: Target) -> int 
             option="replacement",
             kind="unsupported",
         )
-    removes = asked == "remove" or mask is None
+    # Masks in both texts make pooled vectors alike, whatever the texts say.
+    usual = "remove" if isinstance(target, SimilarityTarget) else "mask"
+    removes = (asked or usual) == "remove" or mask is None
     if removes and isinstance(target, LabelTarget) and target.option.token is not None:
         raise OptionError(
             lambda name: (

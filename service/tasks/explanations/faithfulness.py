@@ -79,11 +79,9 @@ class Faithfulness:
         """Return what must be computed of each."""
         return [self.target.want(encoding) for encoding in encodings]
 
-    def columns(self, reading: Reading, outputs: Sequence[Output], sequences: int) -> dict[str, Any]:
-        """Make the column of an item of the outputs of `runs`, so many `sequences` of each run."""
-        starts = range(0, len(outputs), sequences)
-        scores = [reading.measure(outputs[start : start + sequences]) for start in starts]
-        losses = (reading.score - np.array(scores)).reshape(_ORDERS, len(SHARES), len(_NAMES))
+    def columns(self, reading: Reading, outputs: Sequence[Output]) -> dict[str, Any]:
+        """Make the column of an item of the outputs of `runs`."""
+        losses = reading.losses(outputs).reshape(_ORDERS, len(SHARES), len(_NAMES))
         own, random = losses[0], losses[1:].mean(0)
         column: dict[str, Any] = {"shares": SHARES}
         for i, name in enumerate(_NAMES):

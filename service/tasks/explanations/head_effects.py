@@ -31,7 +31,9 @@ class HeadEffects:
 
     @cached_property
     def _ablations(self) -> list[Interventions]:
-        every = [(layer, head) for layer in range(self.layers) for head in range(self.heads)]
+        # Layer after layer within each head: every batch then has as many heads of early layers, after which
+        # more is left to run, as of late ones, and lanes that run batches side by side end together.
+        every = [(layer, head) for head in range(self.heads) for layer in range(self.layers)]
         return [Interventions(heads=(HeadScale(layer, (head,)),)) for layer, head in every]
 
     def explain(self, index: int, several: Sequence[Units], /) -> Explanation:
@@ -56,7 +58,5 @@ class HeadEffects:
     def _find(self, encodings: Sequence[Encoding], outputs: Sequence[Output]) -> Found:
         count = len(encodings)
         reading = self.target.read(outputs[:count], encodings)
-        runs = (outputs[start : start + count] for start in range(count, len(outputs), count))
-        effects = np.array([reading.score - reading.measure(run) for run in runs], np.float32)
-        heads = effects.reshape(self.layers, self.heads)
-        return {**reading.columns, "score": reading.score}, {"heads": heads}
+        heads = reading.losses(outputs[count:]).astype(np.float32).reshape(self.heads, self.layers)
+        return {**reading.columns, "score": reading.score}, {"heads": np.ascontiguousarray(heads.T)}

@@ -58,9 +58,10 @@ class Occlusion:
     def _find(self, encodings: Sequence[Encoding], sides: Sequence[int], outputs: Sequence[Output]) -> Found:
         whole, others = outputs[: len(encodings)], outputs[len(encodings) :]
         reading = self.target.read(whole, encodings)
-        effects = np.empty(len(others), np.float32)
-        for i, (side, output) in enumerate(zip(sides, others, strict=True)):
-            effects[i] = reading.score - reading.measure([*whole[:side], output, *whole[side + 1 :]])
+        runs: list[Output] = []
+        for side, output in zip(sides, others, strict=True):
+            runs += [*whole[:side], output, *whole[side + 1 :]]
+        effects = reading.losses(runs).astype(np.float32)
         return {**reading.columns, "score": reading.score}, {"attributions": effects}
 
     def _check_left(self, index: int, encodings: Sequence[Encoding]) -> None:

@@ -13,9 +13,10 @@ from model.tokenization.tokenizer import Text, Truncation
 from service.tasks.errors import OptionError
 from service.tasks.explanations.targets import TargetOption
 from service.tasks.explanations.units import Unit, Units, joined
+from service.tasks.interventions import Change
 from service.tasks.results import Expected, Item, columns, covered
 
-Method = Literal["parts", "occlusion", "heads"]
+Method = Literal["parts", "occlusion", "heads", "gradient"]
 Replacement = Literal["mask", "remove"]
 """What a unit is replaced by: the token that stands for any word, or nothing."""
 
@@ -36,7 +37,11 @@ class ExplainOptions:
     unit: Unit | None = None
     """Words if None."""
     replacement: Replacement | None = None
+    steps: int | None = None
+    """How many points of integrated gradients; 32 if None."""
     faithfulness: bool = False
+    interventions: Sequence[Change] | None = None
+    """What is changed in all runs: heads, since positions are other ones in texts without some units."""
     function: Similarity | None = None
     pooling: Pooling | None = None
     dimensions: int | None = None

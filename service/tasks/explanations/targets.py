@@ -5,12 +5,23 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from model.contract import Encoding, FloatArray, HeadInfo, LogitsWant, Output, Similarity, Want
+from model.contract import (
+    Encoding,
+    FloatArray,
+    HeadInfo,
+    LogitsWant,
+    Output,
+    Similarity,
+    TokenVectorsWant,
+    Want,
+)
+from model.encoder.interventions import GradientPoint, Side
 from model.heads.late_interaction import want_vectors
 from model.heads.late_interaction_scores import max_sim
 from model.heads.scores import scores
-from model.heads.similarity import similarities
+from model.heads.similarity import paired_similarities
 from service.tasks.embed import EncodePlan
 from service.tasks.errors import OptionError
 from service.tasks.label import longest_label
@@ -33,9 +44,22 @@ class TargetOption:
 class Reading:
     """The score of one input, and how others are read that run in its place."""
 
-    score: float
+    whole: FloatArray
+    """The score, (1,)."""
     columns: Mapping[str, Any]
-    measure: Callable[[Sequence[Output]], float]
+    measure: Callable[[Sequence[Output]], FloatArray]
+    """Scores (R,) of R runs, whose outputs follow one another."""
+    label: int = 0
+    """The number of the label, if it is the logit of one."""
+
+    @property
+    def score(self) -> float:
+        """The score, as JSON writes it."""
+        return shortest(self.whole)[0]
+
+    def losses(self, outputs: Sequence[Output]) -> NDArray[np.float64]:
+        """Return by how much the score is larger than those of runs, (R,)."""
+        return self.whole.astype(np.float64) - self.measure(outputs)
 
 
 class Target(Protocol):
@@ -57,6 +81,13 @@ class Target(Protocol):
 
     def read(self, outputs: Sequence[Output], encodings: Sequence[Encoding], /) -> Reading:
         """Read the score."""
+
+    def differentiate(self, encodings: Sequence[Encoding], label: int, /) -> tuple[Want, GradientPoint]:
+        """Return what the score is read from, and how; `label` is that of a logit, if none was named."""
+
+
+def _side(encoding: Encoding, skip: int = 0) -> Side:
+    return Side(len(encoding), skip, encoding.vector_rows, encoding.unattended)
 
 
 @dataclass(frozen=True)
@@ -83,10 +114,18 @@ class SimilarityTarget:
         """Compare the two."""
         return Reading(self._compare(outputs), {"function": self.function}, self._compare)
 
-    def _compare(self, outputs: Sequence[Output]) -> float:
-        first, second = ([output.sentence] for output in outputs)
-        found = similarities(self.function, np.stack(first), np.stack(second))  # type: ignore[arg-type]
-        return shortest(found[0])[0]
+    def differentiate(self, encodings: Sequence[Encoding], _: int, /) -> tuple[Want, GradientPoint]:
+        """Compare the two."""
+        wants = [self.want(encoding) for encoding in encodings]
+        sides = (
+            _side(encoding, want.sentence.skip if want.sentence else 0)
+            for encoding, want in zip(encodings, wants, strict=True)
+        )
+        return wants[0], GradientPoint(tuple(sides), self.function)
+
+    def _compare(self, outputs: Sequence[Output]) -> FloatArray:
+        vectors = np.stack([output.sentence for output in outputs])  # type: ignore[misc]
+        return paired_similarities(self.function, vectors[::2], vectors[1::2])
 
 
 @dataclass(frozen=True)
@@ -113,10 +152,16 @@ class InteractionTarget:
         """Compare the two."""
         return Reading(self._compare(outputs), {"function": "max_sim"}, self._compare)
 
+    def differentiate(self, encodings: Sequence[Encoding], _: int, /) -> tuple[Want, GradientPoint]:
+        """Compare the two."""
+        want = Want(task=self.task, heads=(TokenVectorsWant(()),))
+        return want, GradientPoint(tuple(map(_side, encodings)))
+
     @staticmethod
-    def _compare(outputs: Sequence[Output]) -> float:
-        query, document = (output.heads["token_vectors"] for output in outputs)
-        return shortest(max_sim(query, [document]))[0]
+    def _compare(outputs: Sequence[Output]) -> FloatArray:
+        vectors = [output.heads["token_vectors"] for output in outputs]
+        both = zip(vectors[::2], vectors[1::2], strict=True)
+        return np.concatenate([max_sim(query, [document]) for query, document in both])
 
 
 @dataclass(frozen=True)
@@ -159,11 +204,10 @@ class LabelTarget:
         """Choose the label, by name or the largest, and read its logit."""
         token = None if self.option.token is None else self.option.token % len(encodings[0])
 
-        def logits(some: Sequence[Output]) -> FloatArray:
-            (output,) = some
+        def logits(output: Output) -> FloatArray:
             return output.heads["logits"] if token is None else output.heads["token_logits"][token]
 
-        found = logits(outputs)
+        found = logits(outputs[0])
         labels = self.head.labels
         label = int(found.argmax()) if self.option.label is None else labels.index(self.option.label)
         chances = scores(found, self.head)
@@ -176,7 +220,15 @@ class LabelTarget:
         if token is not None:
             columns["token"] = token
 
-        def measure(some: Sequence[Output]) -> float:
-            return shortest(logits(some)[label : label + 1])[0]
+        def measure(some: Sequence[Output]) -> FloatArray:
+            return np.array([logits(output)[label] for output in some], np.float32)
 
-        return Reading(measure(outputs), columns, measure)
+        return Reading(measure(outputs), columns, measure, label)
+
+    def differentiate(self, encodings: Sequence[Encoding], label: int, /) -> tuple[Want, GradientPoint]:
+        """The logit of the named label, or else of this one."""
+        (encoding,) = encodings
+        if self.option.label is not None:
+            label = self.head.labels.index(self.option.label)
+        token = None if self.option.token is None else self.option.token % len(encoding)
+        return self.want(encoding), GradientPoint((_side(encoding),), label=label, token=token)

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,13 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from export.pipeline import export
 from model.checkpoints.exported_prediction import FILE
 from model.errors import CheckpointError
 from model.loading import load_model
 from model.onnx.file import MANIFEST
 from tests.references.checkpoints import write_bert
 from tests.references.classifiers import label_fields
+from tests.support.exporting import export_silently
 from tests.support.hostile_folders import NO_FILES
 
 KINDS = ("Sequence", "Token")
@@ -32,13 +31,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     place = tmp_path_factory.mktemp("graphs")
     architecture = f"BertFor{request.param}Classification"
     write_bert(place / "source", architecture=architecture, **label_fields(["a", "b", "c"]))
-    export(
-        str(place / "source"),
-        place / "graph",
-        dtype="float32",
-        overwrite=False,
-        step=lambda _: nullcontext(),
-    )
+    export_silently(place / "source", place / "graph")
     return place / "graph"
 
 
@@ -104,6 +97,7 @@ def test_a_damaged_classifier_ends_the_start(how: Change, what: str, exported: P
     assert what in refusal(folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("what", NO_FILES)
 def test_what_is_no_file_ends_the_start(what: str, exported: Path, tmp_path: Path) -> None:
     """A FIFO in its place would have the service wait for ever."""

@@ -49,6 +49,24 @@ def test_a_plain_folder_is_a_transformer_with_mean_pooling(tmp_path: Path) -> No
     assert layout.sentence.max_length == 48
 
 
+@pytest.mark.parametrize(
+    ("config", "pooling"),
+    [
+        ({"architectures": ["Qwen3ForCausalLM"]}, "last"),
+        ({"architectures": ["Qwen3ForCausalLM"], "is_causal": False}, "mean"),
+        ({"architectures": ["Qwen3Model"]}, "mean"),
+        ({"architectures": "Qwen3ForCausalLM"}, "mean"),
+    ],
+    ids=str,
+)
+def test_a_plain_folder_of_what_continues_texts_has_its_last_token(
+    config: dict[str, Any], pooling: PoolingMode, tmp_path: Path
+) -> None:
+    """As sentence-transformers 6 pools it, unless tokens attend to later ones too."""
+    write(tmp_path, "config.json", config)
+    assert read_layout(tmp_path).pooling == (pooling,)
+
+
 MODES: list[tuple[dict[str, Any], tuple[PoolingMode, ...]]] = [
     ({"pooling_mode_cls_token": True}, ("cls",)),
     ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, ("mean",)),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from model.encoder.attention import SelfAttention
 from model.encoder.block import Block
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
@@ -111,6 +112,8 @@ CHOICES: list[dict[str, Any]] = [
     {"scale": 0.1, "causal": True},
     *({"qk_norm": q, "norm_bias": b, "layers": ROTARY} for q, b in product(QK_NORMS, (True, False))),
     {"qk_norm": "joint", "num_kv_heads": 2, "head_dim": 10},
+    {"value_norm": True, "qk_norm": "rms", "num_kv_heads": 2},
+    *({"per_layer_size": 5, "norm": n, "norm_kind": k} for n, k in product(NORMS, ("layer", "rms"))),
     *({"double_residual": True, "norm": n, "alibi": True} for n in NORMS),
     *({"norm_kind": "rms", "norm": n} for n in NORMS),
     *({"norm_bias": False, "norm": n} for n in NORMS),
@@ -184,12 +187,12 @@ def test_layers_that_share_their_weights_are_one_block() -> None:
 
 def copy_layer(block: Block, layer: nn.TransformerEncoderLayer) -> None:
     """Give a layer of `torch.nn` the weights of a block."""
-    feed_forward = cast(FeedForward, block.feed_forward)
+    feed_forward, attention = cast(FeedForward, block.feed_forward), cast(SelfAttention, block.attention)
     pairs = {
-        layer.self_attn.in_proj_weight: block.attention.qkv.weight,
-        layer.self_attn.in_proj_bias: block.attention.qkv.bias,
-        layer.self_attn.out_proj.weight: block.attention.output.weight,
-        layer.self_attn.out_proj.bias: block.attention.output.bias,
+        layer.self_attn.in_proj_weight: attention.qkv.weight,
+        layer.self_attn.in_proj_bias: attention.qkv.bias,
+        layer.self_attn.out_proj.weight: attention.output.weight,
+        layer.self_attn.out_proj.bias: attention.output.bias,
         layer.linear1.weight: feed_forward.inner.weight,
         layer.linear1.bias: feed_forward.inner.bias,
         layer.linear2.weight: feed_forward.outer.weight,

@@ -1,6 +1,5 @@
 """DeBERTa-v2 and v3, against `transformers`."""
 
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from export.pipeline import export
 from export.precision import Dtype
 from model.errors import CheckpointError
 from model.families.bert.deberta import read_config
 from tests.references.families import change_config, write_model
 from tests.support import families
+from tests.support.exporting import export_silently
 from tests.support.families import check_onnx, check_torch, sample
 
 V3: dict[str, Any] = {
@@ -84,8 +83,7 @@ def test_deberta_runs_as_a_smaller_graph(dtype: Dtype, tmp_path: Path) -> None:
     write_model(
         tmp_path / "checkpoint", "DebertaV2", **{**SIZES, "num_hidden_layers": 2, "conv_kernel_size": 3}
     )
-    source, target = str(tmp_path / "checkpoint"), tmp_path / "graph"
-    export(source, target, dtype=dtype, overwrite=False, step=lambda _: nullcontext())
+    export_silently(tmp_path / "checkpoint", tmp_path / "graph", dtype)
 
 
 def test_a_text_longer_than_the_largest_distance_is_the_reference_s(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """jina-embeddings-v3 with the adapters of its tasks, against its definition in float64."""
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from export.errors import ExportError
-from export.pipeline import export
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.folder import read_folder
 from model.contract import AttentionWant, SentenceWant, Want
@@ -23,6 +21,7 @@ from model.pytorch.kernels.library import Kernels, find_kernels
 from tests.references.comparing import distance, relative_distance
 from tests.references.families import change_config
 from tests.references.jina_v3 import TASKS, JinaV3, write_jina_v3
+from tests.support.exporting import export_silently
 from tests.support.families import AS_A_GRAPH, EXACT, check, check_torch, sample
 from tests.support.kernel import EVERY, held_to_widening, needs_kernels
 from tests.support.product import run, want_all
@@ -132,13 +131,12 @@ def test_in_bfloat16_a_task_s_vectors_point_the_same_way(jina: JinaV3) -> None:
 def test_a_graph_is_exported_for_one_task(jina: JinaV3, tmp_path: Path) -> None:
     """It has that task's weights, with a request's task and without, and names the task."""
     place = tmp_path / "graph"
-    arguments: dict[str, Any] = {"dtype": "float32", "overwrite": False, "step": lambda _: nullcontext()}
     with pytest.raises(ExportError, match=r"adapters for several tasks \(retrieval.query, .*--task none"):
-        export(str(jina.folder), place, **arguments)
+        export_silently(jina.folder, place)
     with pytest.raises(ExportError, match="--task is other, which the model does not have: choose from retr"):
-        export(str(jina.folder), place, **arguments, task="other")
+        export_silently(jina.folder, place, task="other")
     assert not place.exists()
-    export(str(jina.folder), place, **arguments, task="separation")
+    export_silently(jina.folder, place, task="separation")
     file = find_graph(place)
     assert file is not None
     backend = OnnxBackend(read_folder(place, graph=True), file, device="cpu")
@@ -155,8 +153,7 @@ def test_a_graph_is_exported_for_one_task(jina: JinaV3, tmp_path: Path) -> None:
 def test_a_graph_is_exported_without_any_adapter(jina: JinaV3, tmp_path: Path) -> None:
     """With --task none it has the weights that a request without a task runs with."""
     place = tmp_path / "graph"
-    step: Any = lambda _: nullcontext()  # noqa: E731
-    export(str(jina.folder), place, dtype="float32", overwrite=False, step=step, task="none")
+    export_silently(jina.folder, place, task="none")
     file = find_graph(place)
     assert file is not None
     backend = OnnxBackend(read_folder(place, graph=True), file, device="cpu")
@@ -168,14 +165,7 @@ def test_a_task_is_refused_for_a_model_without_adapters(tmp_path: Path) -> None:
     """Instead of exporting other weights than those that were asked for."""
     plain = write_jina_v3(tmp_path / "plain", adapters=False)
     with pytest.raises(ExportError, match="--task is separation, but this model has no adapters"):
-        export(
-            str(plain.folder),
-            tmp_path / "graph",
-            dtype="float32",
-            overwrite=False,
-            step=lambda _: nullcontext(),
-            task="separation",
-        )
+        export_silently(plain.folder, tmp_path / "graph", task="separation")
 
 
 def test_the_original_form_without_adapters_is_served(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.references.comparing import relative_distance
 from tests.references.families import VOCABULARY, Written, change_config, write_model
 from tests.references.splade import weights_of
 from tests.support.backends import load_checkpoint_as
-from tests.support.families import EXACT, SIZES, sample, write_small
+from tests.support.families import ALIKE, EXACT, SIZES, encoding_of, sample, write_small
 from tests.support.product import run
 
 VARIANTS: dict[str, tuple[str, Mapping[str, Any]]] = {
@@ -43,7 +43,10 @@ def everywhere(head: HeadKind) -> pytest.MarkDecorator:
     """
     repeated = pytest.mark.repeated
     traced = () if head == "classification" else pytest.mark.thorough
-    cases = [pytest.param(name, "torch", id=name) for name in families_with(head)] + [
+    alike = {name: [pytest.mark.thorough] for name in ALIKE}
+    cases = [
+        pytest.param(name, "torch", id=name, marks=alike.get(name, [])) for name in families_with(head)
+    ] + [
         pytest.param(
             name, "onnx", id=f"{name} as a graph", marks=traced if name == "modernbert, mean" else repeated
         )
@@ -93,6 +96,26 @@ def test_classes_of_a_sequence_are_the_reference_s(name: str, backend: str, tmp_
     _, loaded = load_checkpoint_as(backend, written.folder)
     assert loaded.info.head == HeadInfo("classification", tuple(f"LABEL_{i}" for i in range(5)), "softmax")
     check(written, loaded, "logits")
+
+
+@pytest.mark.parametrize("backend", ["torch", pytest.param("onnx", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(("name", "stated"), [("qwen3", 7), ("qwen3", None), ("gemma", 7), ("gemma", None)])
+def test_decoders_pool_the_last_token_that_is_not_padding(
+    name: str, stated: int | None, backend: str, tmp_path: Path
+) -> None:
+    """Also where the text itself ends in it; Gemma's is 0 if config.json says nothing, Qwen has none then."""
+    options = {} if stated is None else {"pad_token_id": stated}
+    written = write(tmp_path / "checkpoint", name, "SequenceClassification", num_labels=3, **options)
+    if stated is None:
+        change_config(written.folder, pad_token_id=None)
+    _, loaded = load_checkpoint_as(backend, written.folder)
+    padding = written.model.config.pad_token_id
+    assert padding == (stated if stated is not None else {"gemma": 0}.get(name))
+    inputs = [encoding_of(ids) for ids in ([9, 8, 7], [9, 0, 7, 7], [7, 7], [0], [7, 9, 7, 0, 7, 8])]
+    outputs = run(loaded, inputs, [Want(heads=(LogitsWant(),))] * len(inputs))
+    for encoding, output in zip(inputs, outputs, strict=True):
+        theirs = reference(written, encoding.token_ids, encoding.segment_ids)
+        assert relative_distance(output.heads["logits"], theirs) <= EXACT
 
 
 @everywhere("token_classification")

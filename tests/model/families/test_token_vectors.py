@@ -7,14 +7,16 @@ import pytest
 from tests.model.test_late_interaction import check
 from tests.references.late_interaction import Settings, make_pylate
 from tests.support.backends import load_checkpoint_as, torch_or_graph
-from tests.support.families import ENCODERS, EXACT, SMALL, write_small
+from tests.support.families import ATTENDING as FAMILIES
+from tests.support.families import ENCODERS, EXACT, every_family, write_small
 
-ATTENDING = ("deberta-v2", "esm")
+ATTENDING = ("deberta-v2", "esm", "gemma3_text", "mistral")
 """Families whose queries must attend to what fills them up."""
 
 
+@pytest.mark.thorough
 @torch_or_graph
-@pytest.mark.parametrize("family", SMALL)
+@every_family("family", FAMILIES)
 def test_vectors_of_every_family_are_those_of_the_definition(
     family: str, backend: str, tmp_path: Path
 ) -> None:

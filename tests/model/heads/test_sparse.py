@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from export.pipeline import export
 from model.arrays import NUMPY
 from model.checkpoints.checkpoint import load_checkpoint
 from model.contract import Backend, Encoding, HeadInfo, SparseWant, Want
@@ -24,6 +22,7 @@ from tests.references.comparing import distance
 from tests.references.late_interaction import write_json
 from tests.references.splade import largest, weights_of, write_sparse_encoder
 from tests.support.backends import load
+from tests.support.exporting import export_silently
 from tests.support.product import run
 
 TEXTS = ["the man beats the boy", "hello, world", "a", "", "the boy " * 20]
@@ -68,7 +67,7 @@ def test_an_exported_folder_has_the_same_words(transformer: str, tmp_path: Path)
     """Without PyTorch, whichever module the transformer is saved as."""
     model = write_sparse_encoder(tmp_path / "model", "sum", transformer=transformer, **SUITED)
     place = tmp_path / "graph"
-    export(str(tmp_path / "model"), place, dtype="float32", overwrite=False, step=lambda _: nullcontext())
+    export_silently(tmp_path / "model", place)
     assert not (place / "model.safetensors").exists()
     tokenizer, backend = load_model(str(place), kind="onnx", device="cpu")
     check(model, tokenizer.encode(TEXTS), backend, 1e-5, "sum")

@@ -113,6 +113,7 @@ def write_lines(folder: Path, tokens: list[str], **settings: Any) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "settings",
     [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import transformers
-from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from model.errors import CheckpointError
 from model.tokenization.tokenizer import TextTokenizer
@@ -156,6 +156,66 @@ def test_classes_of_byte_pairs_take_only_the_pairs(
     special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
     write(tmp_path, "tokenizer_config.json", {"tokenizer_class": name, **special, **settings})
     check(tmp_path, "eurobert")
+
+
+def train_fallback(special: list[str], *texts: str) -> Tokenizer:
+    """Pairs of characters, which fall back to bytes, in the form of Llama and Gemma."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))  # noqa: S106
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    trainer = trainers.BpeTrainer(
+        vocab_size=700,
+        special_tokens=[*special, *(f"<0x{byte:02X}>" for byte in range(256))],
+        limit_alphabet=60,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+LLAMA = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+FALLBACKS: list[tuple[str, dict[str, Any]]] = [
+    ("llama", {}),
+    *(
+        (family, {"tokenizer_class": name, **legacy, **space})
+        for family, name in (("llama", "LlamaTokenizerFast"), ("mistral", "LlamaTokenizer"))
+        for legacy in ({}, {"legacy": True})
+        for space in ({}, {"add_prefix_space": False})
+    ),
+    ("gemma", {"tokenizer_class": "GemmaTokenizerFast"}),
+    ("gemma3_text", {}),
+    ("gemma3_text", {"tokenizer_class": "PreTrainedTokenizerFast"}),
+]
+
+
+@pytest.mark.parametrize("saved", ["prepended", "cut", "bytes"])
+@pytest.mark.parametrize(("family", "settings"), FALLBACKS, ids=str)
+def test_settings_of_pairs_that_fall_back_to_bytes(
+    family: str, settings: dict[str, Any], saved: str, tmp_path: Path
+) -> None:
+    """Llama's class and Gemma's put their own steps around pairs, but Llama's not around those of bytes."""
+    gemma = family.startswith("gemma")
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"] if gemma else ["<unk>", "<s>", "</s>"]
+    texts = (*TEXTS, "the man beats the boy", "  two  spaces", "a <s> b</s>c", "<bos>a <eos>b")
+    tokenizer = train_fallback(special, *texts)
+    if saved == "prepended":
+        steps = [normalizers.NFKC(), normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    elif saved == "cut":
+        tokenizer.normalizer = None
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    first, last = special[2 if gemma else 1], special[1 if gemma else 2]
+    around = [(one, special.index(one)) for one in (first, last)]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        f"{first} $A {last}", f"{first} $A $B {last}", special_tokens=around
+    )
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    write(tmp_path, "tokenizer_config.json", settings | ({} if gemma else LLAMA))
+    write(tmp_path, "config.json", {"model_type": family})
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours = find(tmp_path, family)
+    assert [one.token_ids for one in ours.encode(texts)] == theirs(list(texts))["input_ids"]
 
 
 SAVED = (

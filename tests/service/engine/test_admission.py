@@ -3,10 +3,19 @@
 import heapq
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
-from service.engine.admission import Backlog, Demand, Load, RetryTimes, exceeds, wait_s
+from service.engine.admission import (
+    Backlog,
+    Demand,
+    Load,
+    RetryTimes,
+    exceeds,
+    fits_beside_heaviest,
+    wait_s,
+)
 from service.sharing.scoreboard import Scoreboard
 
 LIMIT_S = 30.0
@@ -37,6 +46,17 @@ def test_a_light_client_has_a_part_that_heavy_ones_cannot_fill() -> None:
     full = Load(26.0, 0.0, 3)
     assert exceeds(Demand("heavy", 10_000, 3.0), full, LIMIT_S)
     assert not exceeds(Demand("light", 10, 0.01), full, LIMIT_S)
+
+
+def test_a_light_client_is_taken_beside_one_that_fills_the_time() -> None:
+    """Two processes took a request of a whole deadline each; what is small is done beside these."""
+    full = Load(2 * LIMIT_S, 0.0, 1)
+    light, heavy = Demand("light", 10, 0.01, LIMIT_S), Demand("heavy", 10_000, 3.0, LIMIT_S)
+    assert exceeds(light, full, LIMIT_S)
+    assert fits_beside_heaviest(light, full, 0.0, LIMIT_S)
+    assert not fits_beside_heaviest(heavy, full, 0.0, LIMIT_S)
+    assert not fits_beside_heaviest(light, full, 4.0, LIMIT_S), "other light ones have filled their part"
+    assert not fits_beside_heaviest(replace(light, within_s=0.015), full, 0.0, LIMIT_S)
 
 
 def test_what_comes_back_when_it_was_told_to_may_exceed_its_share() -> None:

@@ -95,7 +95,7 @@ class Clocked:
         job = Job([None] * texts, done, self.now, texts, until, client=client)
         text = words(tokens)
         try:
-            self.queue.add([Waiting(job, i, text, SENTENCE, tokens / 1000) for i in range(texts)])
+            self.queue.add([Waiting(job, i, text, SENTENCE, tokens, tokens / 1000) for i in range(texts)])
         except OverloadedError:
             return False
         return True
@@ -136,6 +136,18 @@ def test_equal_shares_make_no_client_late(clocked: Clocked) -> None:
     clocked.run(clocked.now + 100)
     assert len(clocked.late) > 200
     assert max(clocked.late) <= 0
+
+
+def test_light_clients_are_taken_beside_one_that_holds_all_of_the_time(clocked: Clocked) -> None:
+    """An idle device took more than ten seconds of work: short texts run beside it for an eighth of these."""
+    assert clocked.send("heavy", 100, 150)
+    assert not clocked.send("another", 30, 100)
+    taken = [clocked.send(f"light {number}", 1, 20) for number in range(100)]
+    assert taken == [True] * 62 + [False] * 38
+    began = clocked.now
+    clocked.run(began + 4)
+    assert len(clocked.late) == 62
+    assert max(clocked.late) < -6
 
 
 def test_whatever_is_taken_is_answered_in_time(clocked: Clocked) -> None:

@@ -142,6 +142,16 @@ def test_what_comes_back_when_it_was_told_to_is_taken_until_the_queue_is_full() 
     assert not queues.may_hold("a", 600, 1000, returned=True)
 
 
+def test_what_others_hold_beside_the_heaviest_client_counts_what_is_tokenized() -> None:
+    """The heaviest may have nothing waiting yet."""
+    queues = queues_of(("a", [10]), ("b", [20]))
+    assert queues.beside_heaviest == 10
+    queues.reserve("c", 1000)
+    assert queues.beside_heaviest == 30
+    queues.reserve("c", -1000)
+    assert queues.beside_heaviest == 10
+
+
 def test_many_clients_are_forgotten() -> None:
     """A hundred thousand addresses that send something once leave next to nothing behind."""
     queues = queues_of(("there", [50] * 200_000))
@@ -159,8 +169,10 @@ def test_light_and_heavy_clients_do_not_share_a_batch() -> None:
     assert {queue.client for queue, _ in companions(unlike.first(100))} == {"lone"}
     take(unlike, 1)
     assert {queue.client for queue, _ in companions(unlike.first(100))} in ({"heavy"}, {"small flood"})
-    few = queues_of(("lone", [3]), ("others", [12] * 6))
+    few = queues_of(("lone", [3]), ("others", [5] * 6))
     assert len(companions(few.first(100))) == 7, "where all is soon over, nothing is gained"
+    forty = queues_of(("lone", [9]), ("others", [5] * 20))
+    assert len(companions(forty.first(100))) == 1, "half of what forty connections send, with two processes"
 
 
 def test_who_is_light_beside_what_runs_is_found_behind_others() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from model.contract import AttentionWant, Batch, Output, Want
+from model.encoder.interventions import GradientPoint, Side
 from model.errors import InferenceError
 from model.progress import Progress
 from service.clients.recent_connections import FEW, RecentConnections
@@ -103,16 +104,18 @@ def test_a_short_text_of_few_clients_runs_on_the_event_loop() -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize("case", ["company", "long", "slow", "maps", "over the budget"])
+@pytest.mark.parametrize("case", ["company", "long", "slow", "maps", "gradient", "over the budget"])
 def test_everything_else_is_handed_to_a_runner(case: str) -> None:
     """What others would wait for, and what takes more than a pass."""
+    gradient = replace(SENTENCE, gradient=GradientPoint((Side(2), Side(2))))
+    wants = {"maps": Want(attention=AttentionWant((0,), (0,))), "gradient": gradient}
     backend = Placed()
     with running(engine(backend, max_batch_tokens=16 if case == "over the budget" else 1024)) as made:
         backend.threads.clear()
         ask(
             made,
             "a text " * (2000 if case == "long" else 10 if case == "over the budget" else 1),
-            want=Want(attention=AttentionWant((0,), (0,))) if case == "maps" else SENTENCE,
+            want=wants.get(case, SENTENCE),
             permit=Permit(few_connections=case != "company"),
             rate=100.0 if case == "slow" else FAST,
         )

@@ -5,11 +5,13 @@ import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from model.contract import Batch, Encoding, Output, Top
+from model.contract import Batch, Encoding, Output, Top, Want
+from model.encoder.interventions import GradientPoint, HeadScale, Interventions, Side
 from model.errors import InferenceError, OutOfMemory
 from model.progress import Progress
 from service.engine.queueing import WaitingQueue
@@ -117,6 +119,34 @@ def test_without_memory_the_budget_is_halved_and_the_batch_run_in_parts() -> Non
         perform(lambda: made.submit([words(10)] * 10, [SENTENCE] * 10))
     assert max(sum(batch) for batch in backend.batches) <= 50
     assert failures(metrics, "out-of-memory") >= 1
+
+
+def test_the_budget_counts_each_pass_of_what_was_too_large() -> None:
+    """A gradient counts as three passes in a batch, and so where its batch is too large for the memory."""
+    backend, gradient = Small(), replace(SENTENCE, gradient=GradientPoint((Side(5), Side(5))))
+    backend.room = 1000
+    with running(engine(backend, max_batch_tokens=100)) as made:
+        backend.room = 20
+        perform(lambda: made.submit([words(10)] * 3, [gradient] * 3))
+        assert made.max_batch_tokens == 3 * 30 // 2
+
+
+@pytest.mark.parametrize(
+    ("want", "measured"),
+    [
+        (SENTENCE, True),
+        (replace(SENTENCE, gradient=GradientPoint((Side(5), Side(5)))), False),
+        (replace(SENTENCE, interventions=Interventions(heads=(HeadScale(0, (0,)),))), False),
+    ],
+)
+def test_only_ordinary_passes_say_how_fast_the_model_is(want: Want, measured: bool) -> None:
+    """Gradients take longer; sequences with interventions may share layers and take less."""
+    backend = Small()
+    backend.room = 1000
+    with running(engine(backend, max_batch_tokens=1000)) as made:
+        made._throughput.tokens_per_s = 1.0
+        perform(lambda: made.submit([words(40)] * 20, [want] * 20))
+        assert (made._throughput.tokens_per_s > 1) == measured
 
 
 def test_a_text_too_long_for_the_memory_fails_alone() -> None:

@@ -10,7 +10,7 @@ import traitlets
 from headlight_client.client import Headlight
 from headlight_client.notebook.assets import assets
 
-_ASKED = ("/info", "/attention", "/similarity", "/tokenize")
+_ASKED = ("/info", "/attention", "/similarity", "/tokenize", "/explain", "/predict", "/rerank")
 """The routes that the explorer asks."""
 _HEADERS = ("content-type", "x-request-id", "retry-after", "retry-after-ms")
 

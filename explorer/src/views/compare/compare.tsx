@@ -7,11 +7,11 @@ import { Choice } from "../../layout/Controls.js";
 import { StoreContext, useStore } from "../../layout/context.js";
 import { Area } from "../../layout/Inputs.js";
 import { sentence } from "../../layout/Problems.js";
-import type { Store } from "../../state/store.js";
+import { headName, type Store } from "../../state/store.js";
 import { SINGLE_VIEWS } from "../single.js";
 import type { ViewProps } from "../view.js";
 import { DifferenceView } from "./difference.js";
-import { useOther } from "./other.js";
+import { nothingBeside, useOther } from "./other.js";
 
 const SHOWN = Object.fromEntries([
   ...SINGLE_VIEWS.map(({ name, title }) => [name, title]),
@@ -21,8 +21,8 @@ const SHOWN = Object.fromEntries([
 export function CompareView({ overview }: ViewProps) {
   const store = useStore();
   const other = useOther(store);
-  const { besideText, besidePair, besideModel, besideView } = store.fields;
-  const nothing = besideText.value === null && besidePair.value === null && besideModel.value === null;
+  const { besideView } = store.fields;
+  const nothing = nothingBeside(store) && overview.subject.ablated.length === 0;
   return (
     <div class="compare-view">
       <Entry store={store} />
@@ -118,6 +118,7 @@ function Both({ overview, other }: { overview: Overview; other: Store }) {
   );
 }
 
-function sideName({ subject: { model }, tokens }: Overview): string {
-  return `${model.name}, ${tokens.toLocaleString("en")} tokens`;
+function sideName({ subject: { model, ablated }, tokens }: Overview): string {
+  const without = ablated.length > 0 ? `, without ${ablated.map(headName).join(", ")}` : "";
+  return `${model.name}, ${tokens.toLocaleString("en")} tokens${without}`;
 }

@@ -1,20 +1,19 @@
 /** The map of a head in the second input minus that in the first, where both have the same tokens. */
 
-import { type ReadonlySignal, useComputed, useSignal, useSignalEffect } from "@preact/signals";
-import { useRef } from "preact/hooks";
+import { useComputed, useSignal } from "@preact/signals";
+import { useMemo } from "preact/hooks";
 import type { Loaded, Loader } from "../../data/loader.js";
 import { mapOf } from "../../data/maps.js";
 import type { Overview } from "../../data/overview.js";
 import { fitsWhole } from "../../data/requests.js";
-import { largest, weightText } from "../../drawing/numbers.js";
+import { largest, signedText, weightText } from "../../drawing/numbers.js";
 import { useStore } from "../../layout/context.js";
 import { sentence } from "../../layout/Problems.js";
 import type { HeadId } from "../../state/fields.js";
-import { headName, type Store, within } from "../../state/store.js";
-import { placeIn, useSize } from "../canvas.js";
-import { arrowed } from "../headGrid.js";
+import { headName, type Store } from "../../state/store.js";
+import type { Cell } from "../maps/signedDrawing.js";
+import { SignedMapFrame } from "../maps/signedMap.js";
 import { sameTokens } from "./align.js";
-import { type Cell, cellAt, drawDifference } from "./differenceDrawing.js";
 
 interface Both {
   readonly first: Overview;
@@ -40,31 +39,21 @@ export function DifferenceView({ first, second }: Both) {
   const loaded = found.value;
   if (loaded.state === "failed") return <p class="problem">{sentence(loaded.error)}</p>;
   if (loaded.state === "loading") return <p class="note">Loading…</p>;
-  return <Shown found={found} difference={loaded.value} overview={first} />;
+  return <Shown difference={loaded.value} overview={first} />;
 }
 
 interface ShownProps {
-  /** For the drawing, which follows signals. */
-  readonly found: ReadonlySignal<Loaded<Difference>>;
   readonly difference: Difference;
   readonly overview: Overview;
 }
 
-function Shown({ found, difference, overview }: ShownProps) {
+function Shown({ difference, overview }: ShownProps) {
   const store = useStore();
-  const [frame, size] = useSize<HTMLDivElement>();
-  const canvas = useRef<HTMLCanvasElement>(null);
   const at = useSignal<Cell>([0, 0]);
-  useSignalEffect(() => {
-    if (size.value.width === 0 || found.value.state !== "ready") return;
-    drawDifference(canvas.current!, found.value.value, overview.kept, size.value, at.value, store.dark.value);
-  });
-  const move = (event: KeyboardEvent): void => {
-    const next = arrowed(event, at.value);
-    if (next === null) return;
-    at.value = next.map((index) => within(index, difference.size)) as unknown as Cell;
-    store.spoken.value = told(difference, overview, at.value);
-  };
+  const map = useMemo(() => {
+    const labels = overview.kept.map(({ label }) => label);
+    return { rows: labels, columns: labels, values: difference.values };
+  }, [difference, overview]);
   const name = headName(store.current.value);
   const order = largest(difference.values.map(Math.abs), SHOWN);
   return (
@@ -74,21 +63,12 @@ function Shown({ found, difference, overview }: ShownProps) {
           {name}, second minus first: <span class="swatch above" aria-hidden="true" /> more in the second,{" "}
           <span class="swatch below" aria-hidden="true" /> less. Point at a cell, or move with the arrow keys.
         </p>
-        <div
-          class="difference-map"
-          ref={frame}
-          role="group"
-          aria-label={`Difference map of ${name}, rows look at columns`}
-          tabIndex={0}
-          onKeyDown={move}
-          onPointerMove={(event) => {
-            const cell = cellAt(size.value, difference.size, placeIn(event.currentTarget, event));
-            if (cell !== null) at.value = cell;
-          }}
-        >
-          <canvas ref={canvas} aria-hidden="true" />
-        </div>
-        <Told difference={difference} overview={overview} at={at.value} />
+        <SignedMapFrame
+          map={map}
+          at={at}
+          label={`Difference map of ${name}, rows look at columns`}
+          told={(cell) => told(difference, overview, cell)}
+        />
       </div>
       <table class="differences">
         <caption>The largest differences</caption>
@@ -114,7 +94,7 @@ function Shown({ found, difference, overview }: ShownProps) {
               <td class="label">{overview.kept[i % difference.size]!.label}</td>
               <td class="number">{weightText(difference.first[i]!)}</td>
               <td class="number">{weightText(difference.second[i]!)}</td>
-              <td class="number">{signed(difference.values[i]!)}</td>
+              <td class="number">{signedText(difference.values[i]!)}</td>
             </tr>
           ))}
         </tbody>
@@ -123,20 +103,10 @@ function Shown({ found, difference, overview }: ShownProps) {
   );
 }
 
-function Told({ difference, overview, at }: { difference: Difference; overview: Overview; at: Cell }) {
-  return <p class="told">{told(difference, overview, at)}</p>;
-}
-
 function told({ size, first, second, values }: Difference, { kept }: Overview, [row, column]: Cell): string {
   const i = row * size + column;
   const cell = `from “${kept[row]!.label}” to “${kept[column]!.label}”`;
-  return `${signed(values[i]!)} ${cell}: ${weightText(first[i]!)} in the first, ${weightText(second[i]!)} in the second`;
-}
-
-/** A number with its sign. */
-function signed(value: number): string {
-  const text = weightText(value);
-  return value > 0 ? `+${text}` : text.replace("-", "−");
+  return `${signedText(values[i]!)} ${cell}: ${weightText(first[i]!)} in the first, ${weightText(second[i]!)} in the second`;
 }
 
 /** Why there is no difference, in a sentence; null if there is one. */

@@ -15,11 +15,17 @@ export function useOther(store: Store): Store {
         model: signal(null),
         prompt: signal(null),
         pinned: signal([]),
+        ablated: signal([]),
       }),
     [store],
   );
   useEffect(() => keepInStep(store, other), [store, other]);
   return other;
+}
+
+/** Whether there is no other text or model to compare with. */
+export function nothingBeside({ fields: { besideText, besidePair, besideModel } }: Store): boolean {
+  return [besideText, besidePair, besideModel].every(({ value }) => value === null);
 }
 
 /** Follow both stores until the returned function is called. */
@@ -38,12 +44,15 @@ function keepInStep(store: Store, other: Store): () => void {
         pair: fields.pair.value === null ? null : (fields.besidePair.value ?? fields.pair.value),
         // Prompts belong to a model.
         prompt: model === store.model.value?.name ? fields.prompt.value : null,
+        // Nothing else beside it, a run without some heads stands beside the one with all.
+        ablated: nothingBeside(store) ? [] : fields.ablated.value,
       };
       batch(() => {
         other.fields.model.value = values.model;
         other.fields.text.value = values.text;
         other.fields.pair.value = values.pair;
         other.fields.prompt.value = values.prompt;
+        other.fields.ablated.value = values.ablated;
       });
     }),
     effect(() => {

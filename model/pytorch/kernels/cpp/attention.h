@@ -5,14 +5,14 @@
 // 512 keys are 16 KB), so the softmax needs no second pass over the keys, and observations read the weights from there.
 //
 // In a long text, keys and values themselves leave the cache (those of 8,192 tokens are 4 MB). There a stripe of many blocks
-// goes through the keys in parts, each of which is read once for all of its blocks. Only maps and thumbnails
-// need whole rows.
+// goes through the keys in parts, each of which is read once for all of its blocks. Only maps need whole rows.
 #pragma once
 
 #include <algorithm>
 #include <type_traits>
 
 #include "interface.h"
+#include "observing/map.h"
 #include "observing/thumbnail.h"
 #include "rows/interventions.h"
 #include "scratch.h"
@@ -40,11 +40,11 @@ class Head {
           size_(all.head_size),
           words_(size_ / P::PER_WORD),
           slot_(observation_ && observation_->statistics ? observation_->statistic_slots[head] : -1),
-          map_(observation_ && observation_->maps ? observation_->head_slots[head] : -1),
+          map_(observation_, head, n_),
           thumbnail_(observation_, head),
           every_row_(all.output || slot_ >= 0 || thumbnail_.wanted()),
           blocks_edges_(blocks_edges(intervention_, head)),
-          in_parts_(map_ < 0 && !thumbnail_.wanted() && (all.window ? std::min(n_, 2 * all.window + P::ROWS) : n_) > WHOLE),
+          in_parts_(!map_.wanted() && (all.window ? std::min(n_, 2 * all.window + P::ROWS) : n_) > WHOLE),
           stride_(in_parts_ ? PART : columns_) {
         if (const Distances *distances = all.distances; distances && n_) {
             first_vector_ = distances->rows[distances->length + n_ - 2] / LANES * LANES;
@@ -54,7 +54,7 @@ class Head {
 
     // Compute the outputs and observations of this head; false if out of memory.
     bool run(Work &work) {
-        if (!every_row_ && map_ < 0) return true;
+        if (!every_row_ && !map_.wanted()) return true;
         if (!lay_out()) return false;
         run_rows(0, 1, work);
         if (slot_ >= 0) measures_.write(observation_->statistics + slot_ * STATISTICS, n_);
@@ -123,7 +123,7 @@ class Head {
         const size_t matrix = rounded_up(columns_, P::PANEL) * words_ * 4;
         const size_t scores = P::ROWS * stride_ * 4, vectors = P::ROWS * size_ * 4, sums = in_parts_ ? STRIPE * size_ * 4 : 0;
         const size_t by_query = P::ROWS * vector_count_ * 4, by_key = rounded_up(n_, P::ROWS) * vector_count_ * 4;
-        const size_t cells = thumbnail_.room(columns_) * 4;
+        const size_t cells = thumbnail_.room(columns_, in_parts_ ? STRIPE : 0) * 4;
         char *memory = reserve_scratch(2 * (matrix + scores + vectors) + sums + by_query + by_key + cells);
         if (memory == nullptr) return false;
         keys_ = (uint32_t *)memory;
@@ -135,7 +135,7 @@ class Head {
         sums_ = (float *)(memory += vectors);
         by_query_ = (float *)(memory += sums);
         by_key_ = (float *)(memory += by_query);
-        if (thumbnail_.wanted()) thumbnail_.begin((float *)(memory + by_key), columns_);
+        if (thumbnail_.wanted()) thumbnail_.begin((float *)(memory + by_key), columns_, in_parts_ ? STRIPE : 0);
         return true;
     }
 
@@ -143,14 +143,12 @@ class Head {
     int choose_rows(int64_t start, int64_t stop) {
         int rows = 0;
         for (int64_t i = start; i < stop; i++) {
-            if (!every_row_ && row_slot(i) < 0) continue;
+            if (!every_row_ && map_.row(i) < 0) continue;
             std::memcpy(queries_ + rows * words_, at(all_.q, i, head_), words_ * 4);
             query_[rows++] = i;
         }
         return rows;
     }
-
-    int64_t row_slot(int64_t query) const { return observation_->row_slots ? observation_->row_slots[query] : query; }
 
     // Keys from `first` to before `last`; with padding there are `columns`.
     struct Keys {
@@ -227,8 +225,8 @@ class Head {
         const Keys keys = visible(rows);
         compare(rows, keys);
         float sums[P::ROWS];
-        const bool averaged = map_ >= 0 && observation_->shares, mapped = map_ >= 0 && !averaged;
-        const bool kept = MEASURED || map_ >= 0 || thumbnail_.wanted();
+        const bool averaged = map_.averaged(), mapped = map_.wanted() && !averaged;
+        const bool kept = MEASURED || map_.wanted() || thumbnail_.wanted();
         for (int r = 0; r < rows; r++) {
             float *e = row(r);
             const float most = largest(e + keys.first, keys.last - keys.first);
@@ -241,8 +239,8 @@ class Head {
             if (MEASURED || mapped) clear_hidden(e, keys);
             if (MEASURED && !none) measures_.add(sum, e, query_[r], n_);
             if (thumbnail_.wanted()) thumbnail_.add(e, sum.sum, query_[r], keys.first, keys.columns);
-            if (averaged) add_to_map(e, observation_->shares[head_] / sum.sum, query_[r], keys);
-            if (mapped) store(e, 1 / sum.sum, query_[r]);
+            if (averaged) map_.add(e, sum.sum, query_[r], keys.first, keys.last);
+            if (mapped) map_.write(e, sum.sum, query_[r]);
         }
         if (all_.output) {
             mix(rows, keys);
@@ -256,6 +254,7 @@ class Head {
     void attend_in_parts(int64_t start, int64_t stop, Work &work) {
         Seen seen[STRIPE];
         std::fill(sums_, sums_ + (stop - start) * size_, 0.0f);
+        if (thumbnail_.wanted()) thumbnail_.begin_rows(stop - start);
         for (origin_ = 0; origin_ < n_; origin_ += PART) {
             for (int64_t first = start; first < stop; first += P::ROWS) {
                 const int rows = choose_rows(first, std::min(first + P::ROWS, stop));
@@ -264,7 +263,7 @@ class Head {
                 keys.last = std::min(keys.last, origin_ + PART);
                 if (keys.last <= keys.first) continue;  // none of them sees this part
                 keys.columns = rounded_up(keys.last - keys.first, P::COLUMN_STEP);
-                attend_part<MEASURED>(rows, keys, seen + first - start, sums_ + (first - start) * size_);
+                attend_part<MEASURED>(rows, keys, first - start, seen + first - start);
                 work.add(2 * rows * keys.columns * size_);
             }
         }
@@ -274,18 +273,22 @@ class Head {
             const bool none = blocks_edges_ && one.row.sum == 0;  // no key was left
             if (none) one.row.sum = 1;
             if (MEASURED && !none) measures_.add(one, i);
+            if (thumbnail_.wanted()) thumbnail_.add_row(i - start, one.largest, one.row.sum, all_.scale, i);
             if (all_.output) write(sums_ + (i - start) * size_, one.row.sum, i);
         }
     }
 
-    // Attend a block to some of the keys, and add to the sums of its rows.
+    // Attend a block, which begins with row `first` of its stripe, to some of the keys, and add to the sums of its rows.
     template <bool MEASURED>
-    void attend_part(int rows, const Keys &keys, Seen *seen, float *sums) {
+    void attend_part(int rows, const Keys &keys, int64_t first, Seen *seen) {
         compare(rows, keys);
-        float factors[P::ROWS];
+        float factors[P::ROWS], *sums = sums_ + first * size_;
+        const bool exact = MEASURED || thumbnail_.wanted();
         for (int r = 0; r < rows; r++) {
+            if (thumbnail_.wanted()) thumbnail_.note(first + r, row(r), keys.first, keys.last);
             factors[r] = seen[r].rise_to(largest(row(r) + keys.first, keys.last - keys.first), all_.scale);
-            seen[r].add(weigh<MEASURED, std::conditional_t<MEASURED, float, Element>, MEASURED>(r, keys, seen[r].largest));
+            seen[r].add(exact ? weigh<MEASURED, float, MEASURED>(r, keys, seen[r].largest)
+                              : weigh<false, Element, false>(r, keys, seen[r].largest));
             if (MEASURED) seen[r].note(row(r), keys.first, keys.last, query_[r], factors[r]);
         }
         if (!all_.output) return;
@@ -348,39 +351,12 @@ class Head {
         for (int64_t d = 0; d < size_; d += LANES) P::store(out + d, div(load_aligned(values + d), sum));
     }
 
-    // Write a row of weights to the map if the row is selected.
-    void store(const float *e, float inverse, int64_t query) {
-        const int64_t slot = row_slot(query);
-        if (slot < 0) return;
-        const bool finite = inverse > 0 && inverse <= 1;
-        if (observation_->finite && !finite) __atomic_store_n(observation_->finite, 0, __ATOMIC_RELAXED);
-        const int64_t place = (map_ * observation_->map_rows + slot) * n_;
-        const Floats by = broadcast(inverse);
-        for (int64_t j = 0; j < n_; j += LANES) {
-            const Floats p = mul(load_aligned(e + j), by);
-            const Mask real = lanes_below(j, n_);
-            if (observation_->half)
-                store_some_as_float16((uint16_t *)observation_->maps + place + j, p, real);
-            else
-                store_some((float *)observation_->maps + place + j, p, real);
-        }
-    }
-
-    // Add a share of a row of weights to the map of all heads.
-    void add_to_map(const float *e, float share, int64_t query, const Keys &keys) {
-        float *sums = (float *)observation_->maps + row_slot(query) * n_;
-        const Floats by = broadcast(share);
-        for (int64_t j = keys.first; j < keys.last; j += LANES) {
-            const Mask real = lanes_below(j, keys.last);
-            store_some(sums + j, fmadd(load_aligned(e + j), by, load_some(sums + j, real)), real);
-        }
-    }
-
     const Attention &all_;
     const Observation *observation_;
     const Intervention *intervention_;
     const int64_t first_, n_, attended_, head_, kv_head_, columns_, size_, words_;
-    const int slot_, map_;
+    const int slot_;
+    const Map map_;
     Thumbnail thumbnail_;
     const bool every_row_, blocks_edges_, in_parts_;
     const int64_t stride_;  // between rows of scores
@@ -392,61 +368,5 @@ class Head {
     Element *weights_;
     int64_t query_[P::ROWS];
 };
-
-inline bool slots_fit(const int32_t *slots, int64_t count, int64_t below) {
-    if (slots == nullptr) return false;
-    for (int64_t i = 0; i < count; i++)
-        if (slots[i] >= below) return false;
-    return true;
-}
-
-// Whether the vectors of distances are there, for sequences of up to `longest` tokens.
-template <class P>
-bool fits(const Distances &all, int64_t longest) {
-    if (P::PANEL != BLOCK_VECTORS * LANES || !all.rows || !(all.keys || all.queries)) return false;
-    if ((uintptr_t)all.keys % 64 || (uintptr_t)all.queries % 64) return false;
-    if (all.length < std::max<int64_t>(1, longest) || all.rows[0] >= all.number || all.rows[2 * all.length - 2] < 0)
-        return false;
-    for (int64_t i = 1; i < 2 * all.length - 1; i++)
-        if (all.rows[i] > all.rows[i - 1]) return false;
-    return true;
-}
-
-// Whether each of n queries sees a key if the last ones are hidden, and those beyond a window.
-inline bool fits(int64_t unattended, int64_t n, int64_t window) {
-    return unattended >= 0 && (unattended < n || n == 0) && (window == 0 || unattended <= window);
-}
-
-// Whether all reads and writes stay within the arrays.
-template <class P>
-bool fits(const Attention &all) {
-    constexpr int64_t step = P::HEAD_STEP, per_word = P::PER_WORD;
-    if (all.tokens && !(all.q && all.k && all.v)) return false;
-    if (!all.starts || all.tokens < 0 || all.sequences < 0 || all.heads < 1) return false;
-    if (all.head_size < step || all.head_size % step || all.token_stride < all.heads * all.head_size) return false;
-    if (all.token_stride % per_word || all.starts[0] != 0 || all.starts[all.sequences] > all.tokens) return false;
-    if (all.kv_heads < 0 || (all.kv_heads && all.heads % all.kv_heads)) return false;
-    if (all.window < 0 || all.window > INT64_MAX / 2) return false;
-    int64_t longest = 0;
-    for (int64_t i = 0; i < all.sequences; i++) longest = std::max(longest, all.starts[i + 1] - all.starts[i]);
-    if (all.distances && !fits<P>(*all.distances, longest)) return false;
-    for (int64_t i = 0; i < all.sequences; i++) {
-        const int64_t n = all.starts[i + 1] - all.starts[i];
-        if (n < 0 || (all.bias && n > all.bias_length)) return false;
-        if (all.unattended && !fits(all.unattended[i], n, all.window)) return false;
-        if (all.interventions && !fits(all.interventions[i], n)) return false;
-        if (all.observations == nullptr) continue;
-        const Observation &one = all.observations[i];
-        if (one.statistics && !(one.special && slots_fit(one.statistic_slots, all.heads, one.statistic_heads)))
-            return false;
-        if (one.maps && !slots_fit(one.head_slots, all.heads, one.map_heads)) return false;
-        if (one.shares && (all.output || !one.maps || one.half || one.statistics || one.thumbnails)) return false;
-        if (one.maps && !(one.row_slots ? slots_fit(one.row_slots, n, one.map_rows) : one.map_rows == n))
-            return false;
-        if (one.thumbnails && !(slots_fit(one.thumbnail_slots, all.heads, one.thumbnail_heads) && cells_fit(one, n)))
-            return false;
-    }
-    return true;
-}
 
 }  // namespace HEADLIGHT_NAMESPACE

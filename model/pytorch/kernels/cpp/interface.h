@@ -50,19 +50,14 @@ struct Distances {
     int64_t number, length;      // `length` is at least the longest sequence
 };
 
-// Edges of one sequence's attention in which keys are hidden from queries.
-struct BlockedEdges {
-    const uint8_t *heads, *queries;  // (H,) and (N,): 1 for those that are meant
-    const int64_t *keys;             // (count,): positions in the sequence, ascending
-    int64_t count;
-};
-
 // What is changed in one sequence's attention.
 struct Intervention {
-    const BlockedEdges *edges;  // (edge_count,); null: none
-    const float *scales;        // (H,): what the outputs of a head are multiplied by; null: none is changed
-    const uint8_t *means;       // (H,): 1: before that, each is replaced by their mean over the tokens; null as `scales` is
-    int64_t edge_count;
+    // Sets of blocked edges, of which words of 32 bits have a bit each: a key is hidden from a query if a word of the
+    // head, of the query and of the key share a bit. So the price of a row is the same for 1 and for 32 sets.
+    const uint32_t *heads, *queries, *keys;  // (H, words), (N, words) and (words, N); null: none is blocked
+    int64_t words, length;                   // `length` is N
+    const float *scales;   // (H,): what the outputs of a head are multiplied by; null: none is changed
+    const uint8_t *means;  // (H,): 1: before that, each is replaced by their mean over the tokens; null as `scales` is
 };
 
 // Queries (T, H, D), and keys and values (T, kv_heads, D), with the components of a head contiguous.
@@ -98,15 +93,19 @@ struct Norm {
     float epsilon;
     float *sum;         // (T, C), before the norm: may be `x` itself, but not `output`; null: not needed
     int32_t rms;        // 1: RMS norm
+    const float *added_gain, *added_bias;  // (C,), of a norm of what is added; null: none, or none with a bias
 };
 
-// Turns queries and keys by their positions (Su et al. 2021), in place.
+// Turns queries and keys by their positions (Su et al. 2021), in place; before that, it may apply an RMS norm to each.
 struct Rotation {
     void *x;                   // in the precision of the call, (T, heads, D): a row of all heads starts `stride` numbers
                                // after the one before
     const float *cos, *sin;    // (T, pairs)
     int64_t tokens, stride, heads, head_size, pairs;
     int32_t interleaved;       // 1: components 2i and 2i + 1 are a pair; 0: i and i + pairs
+    const float *query_gain, *key_gain;  // (D,), of the norms of the first `queries` heads and of the others; null: none
+    int64_t queries;
+    float epsilon;
 };
 
 // Multiplies the activation of a gate by a value (Shazeer 2020), in the precision of the call.
@@ -202,6 +201,10 @@ struct Layer {
     int32_t gated;      // 1: the inner layer computes a gate and a value; its product may multiply them
     int32_t activation; // of the gate
     const Experts *experts;  // null: one network
+    const float *query_gain, *key_gain;  // (D,), of RMS norms of each query and key; null: none
+    // (C,), of norms of what attention and the feed-forward network add, where norms come before them too; null: as above
+    const float *attention_output_gain, *attention_output_bias;
+    const float *feed_forward_output_gain, *feed_forward_output_bias;
 };
 
 // The angles of rotary positions, for the rows of one call.

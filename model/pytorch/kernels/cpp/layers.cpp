@@ -35,6 +35,12 @@ class Run {
     }
 
    private:
+    // What a sublayer adds, and the norm of it.
+    struct Output {
+        const void *x = nullptr;
+        const float *gain = nullptr, *bias = nullptr;
+    };
+
     int layer(int64_t i) {
         const Layer &layer = all_.layers[i];
         const bool only_observed = all_.ends_observing && i + 1 == all_.count;
@@ -42,18 +48,20 @@ class Run {
         if (outcome != DONE || only_observed) return outcome;
 
         if ((outcome = multiply(layer.output, all_.mixed, all_.narrow)) != DONE) return outcome;
+        const Output attended{all_.narrow, layer.attention_output_gain, layer.attention_output_bias};
         outcome = all_.norms_input
-                      ? norm(all_.narrow, layer.feed_forward_gain, layer.feed_forward_bias, all_.stream, all_.normed)
-                      : norm(all_.narrow, layer.attention_gain, layer.attention_bias, nullptr, all_.stream);
+                      ? norm(attended, layer.feed_forward_gain, layer.feed_forward_bias, all_.stream, all_.normed)
+                      : norm(attended, layer.attention_gain, layer.attention_bias, nullptr, all_.stream);
         if (outcome != DONE) return outcome;
 
         outcome = layer.experts ? mix(*layer.experts) : feed(layer);
         if (outcome != DONE) return outcome;
         float *next = all_.states[i] ? all_.states[i] : all_.stream;
-        if (!all_.norms_input) return norm(all_.narrow, layer.feed_forward_gain, layer.feed_forward_bias, nullptr, next);
+        const Output fed{all_.narrow, layer.feed_forward_output_gain, layer.feed_forward_output_bias};
+        if (!all_.norms_input) return norm(fed, layer.feed_forward_gain, layer.feed_forward_bias, nullptr, next);
         const Layer *after = i + 1 < all_.count ? &layer + 1 : nullptr;
-        if (after && after->attention_gain) return norm(all_.narrow, after->attention_gain, after->attention_bias, next, all_.normed);
-        outcome = norm(all_.narrow, nullptr, nullptr, next, nullptr);
+        if (after && after->attention_gain) return norm(fed, after->attention_gain, after->attention_bias, next, all_.normed);
+        outcome = norm(fed, nullptr, nullptr, next, nullptr);
         return outcome == DONE && after ? begin_attention(*after) : outcome;
     }
 
@@ -61,8 +69,8 @@ class Run {
     int begin_attention(const Layer &layer) {
         input_ = x_;
         if (!all_.norms_input) return DONE;
-        if (layer.attention_gain) return norm(nullptr, layer.attention_gain, layer.attention_bias, nullptr, all_.normed);
-        return all_.rounded ? norm(nullptr, nullptr, nullptr, nullptr, nullptr) : DONE;
+        if (layer.attention_gain) return norm({}, layer.attention_gain, layer.attention_bias, nullptr, all_.normed);
+        return all_.rounded ? norm({}, nullptr, nullptr, nullptr, nullptr) : DONE;
     }
 
     // The feed-forward network, into `narrow`.
@@ -132,8 +140,9 @@ class Run {
         const int64_t key_heads = attention.kv_heads ? attention.kv_heads : attention.heads;
         const int64_t queries = attention.heads * attention.head_size, keys = key_heads * attention.head_size;
         attention.token_stride = queries + 2 * keys;
-        if (all_.angles && all_.angles[i]) {
-            const Angles &angles = *all_.angles[i];
+        const bool turns = all_.angles && all_.angles[i];
+        if (turns || layer.query_gain) {
+            const Angles angles = turns ? *all_.angles[i] : Angles{};
             const Rotation rotation{.x = qkv,
                                     .cos = angles.cos,
                                     .sin = angles.sin,
@@ -142,7 +151,11 @@ class Run {
                                     .heads = attention.heads + key_heads,
                                     .head_size = attention.head_size,
                                     .pairs = angles.pairs,
-                                    .interleaved = angles.interleaved};
+                                    .interleaved = angles.interleaved,
+                                    .query_gain = layer.query_gain,
+                                    .key_gain = layer.key_gain,
+                                    .queries = attention.heads,
+                                    .epsilon = all_.epsilon};
             if ((outcome = synchronize(all_.rotate(&rotation))) != DONE) return outcome;
         }
         if (all_.projections[i] && member_.leads)
@@ -163,10 +176,10 @@ class Run {
 
     // Add to the residual stream, into `sum`, and normalise it, into `output`; each may be null. Products then read
     // `output`, or what was rounded from it. Without both, only the stream is rounded.
-    int norm(const void *added, const float *gain, const float *bias, float *sum, float *output) {
+    int norm(const Output &added, const float *gain, const float *bias, float *sum, float *output) {
         void *rounded = output || !sum ? all_.rounded : nullptr;
         const Norm norm{.x = x_,
-                        .added = added,
+                        .added = added.x,
                         .gain = gain,
                         .bias = bias,
                         .output = output,
@@ -175,7 +188,9 @@ class Run {
                         .size = all_.size,
                         .epsilon = all_.epsilon,
                         .sum = sum,
-                        .rms = all_.rms};
+                        .rms = all_.rms,
+                        .added_gain = added.gain,
+                        .added_bias = added.bias};
         if (sum) x_ = sum;
         if (output) input_ = output;
         if (output && !all_.norms_input) x_ = output;
@@ -223,6 +238,7 @@ bool fits(const Layers &all, const Layer &layer) {
     if (layer.output.inputs != queries || layer.output.outputs != all.size) return false;
     if (projected > all.widest) return false;
     if (!layer.feed_forward_gain || !(layer.attention_gain || all.norms_input)) return false;
+    if (!layer.query_gain != !layer.key_gain) return false;
     if (layer.experts) return fits(all, *layer.experts);
     if (layer.inner.inputs != all.size || (layer.inner.gated && !layer.gated)) return false;
     const int64_t inner = layer.inner.gated ? layer.inner.outputs / 2 : layer.inner.outputs;
@@ -236,7 +252,7 @@ bool fits(const Layers &all) {
     if (all.norms_input && !all.normed) return false;
     for (int64_t i = 0; i < all.count; i++) {
         if (!fits(all, all.layers[i])) return false;
-        if (all.angles && all.angles[i] && !all.rotate) return false;
+        if (((all.angles && all.angles[i]) || all.layers[i].query_gain) && !all.rotate) return false;
     }
     return true;
 }

@@ -34,7 +34,7 @@ struct Float32 {
     using Right = uint32_t;
     static constexpr int PER_WORD = 1;
     static constexpr int64_t SUMMED = 16;  // words: longer sums are split into partial sums
-    static constexpr bool PREFETCHES = false;  // true: the next matrix on the right follows in memory and is prefetched
+    static constexpr bool PREFETCHES = false;  // true: what follows the matrix on the right is the next one, and is fetched
     static Floats load(const float *from, Mask lanes) { return load_some(from, lanes); }
     static void store(float *to, Floats x, Mask lanes = ALL_LANES) { store_some(to, x, lanes); }
     static float value(float x) { return x; }

@@ -6,6 +6,7 @@
 
 #include "../attention.h"
 #include "../observing/average.h"
+#include "arguments.h"
 
 namespace HEADLIGHT_NAMESPACE {
 

@@ -1,8 +1,9 @@
 // A linear layer: activation(x Wᵀ + b), with weights that were laid out once.
 //
 // The weights lie in panels of as many columns as a product sums in registers. A panel is multiplied by one block of rows
-// of x after the other, from the first-level cache for up to about 400 inputs, else from the second; meanwhile the next
-// panel is fetched. So each weight is read from memory once for many rows, and for few rows at the speed of the memory.
+// of x after the other, from the first-level cache for up to about 400 inputs, else from the second; each block fetches a
+// share of the next panel meanwhile, and the lines to which its result will go. So each weight is read from memory once for
+// many rows, and for few rows at the speed of the memory.
 //
 // Besides weights and bias, a row of the result depends only on the same row of x: it has the same bits in every batch.
 #pragma once
@@ -22,12 +23,22 @@ constexpr int64_t CACHED = 3 << 14;  // words of x that are multiplied by all pa
 // Of rows of more words, so few rows are cached that memory is too slow for the weights: then inputs come in parts, whose sums for
 // so many panels stay in the cache.
 constexpr int64_t MOST_WORDS = 1024, SUMMED_PANELS = 16;
+// Processors without AVX-512 have 32 KB of first-level cache, often shared with a neighbour's thread: there inputs come in parts
+// for all but a few rows, and the part of a panel (8 KB) stays in it.
+constexpr bool ALWAYS_IN_PARTS = LANES == 8;
+constexpr int64_t FEW_ROWS = 4 * BLOCK_ROWS;
 
 // Products with weights, which may be thousands of numbers long: partial sums keep the rounding error below PyTorch's.
 template <class P>
 struct Weights : P {
     static constexpr int64_t SUMMED = 128;
     static constexpr bool PREFETCHES = true;
+};
+
+// The same for a panel that rows before have brought into the cache.
+template <class P>
+struct CachedWeights : Weights<P> {
+    static constexpr bool PREFETCHES = false;
 };
 
 // The columns of the result.
@@ -44,21 +55,34 @@ inline void write_sums(const Product &all, int64_t row, int64_t column, const fl
     P::store((typename P::Element *)all.output + row * size + column, result, lanes);
 }
 
+// Multiply a block of rows of x, number `block` of those that are multiplied by these panels, for the words `from` to before `to`;
+// write the result if these are the last.
+template <class P, class A>
+inline void multiply_block(const Product &all, int64_t first, int64_t next, int64_t panel, const typename P::Right *weights,
+                           float *sums, int64_t from, int64_t to, int64_t block, int64_t blocks) {
+    const int64_t words = all.linear.inputs / P::PER_WORD, columns = (all.linear.gated ? 2 : 1) * PANEL_COLUMNS;
+    const auto *output = (const typename P::Element *)all.output + panel * PANEL_COLUMNS;
+    for (int64_t row = first; to == words && row < next; row++)
+        for (int64_t v = 0; v < PANEL_COLUMNS; v += 64 / (int64_t)sizeof *output) fetch_to_write(output + row * width(all) + v);
+    // To widen 16-bit numbers leaves no room for fetches in every block, unless there are so few that memory is what they wait for.
+    const bool shares = sizeof(typename P::Right) == 4 || blocks * BLOCK_ROWS <= FEW_ROWS;
+    const auto add = block && !shares ? Vectors<CachedWeights<P>>::add_product : Vectors<Weights<P>>::add_product;
+    add((int)(next - first), (const uint32_t *)all.x + first * words, words, weights, 0, columns, sums, columns, from, to, block,
+        shares ? blocks : 1);
+    for (int64_t v = 0; to == words && v < PANEL_COLUMNS; v += LANES)
+        for (int64_t row = first; row < next; row++)
+            write_sums<P, A>(all, row, panel * PANEL_COLUMNS + v, sums + (row - first) * columns + v, PANEL_COLUMNS);
+}
+
 // Multiply some rows of x by one panel, or by one of gates and that of their values, which lie at `weights`.
 template <class P, class A>
 void multiply_rows(const Product &all, int64_t start, int64_t stop, int64_t panel, const typename P::Right *weights) {
     using V = Vectors<Weights<P>>;
     alignas(64) float sums[V::ROWS * 2 * PANEL_COLUMNS];
-    const int64_t words = all.linear.inputs / P::PER_WORD, columns = (all.linear.gated ? 2 : 1) * PANEL_COLUMNS;
-    const auto *x = (const uint32_t *)all.x;
-    const int64_t blocks = (stop - start + V::ROWS - 1) / V::ROWS;
-    for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
-        const int64_t first = start + (stop - start) * b / blocks, next = start + (stop - start) * (b + 1) / blocks;
-        V::product((int)(next - first), x + first * words, words, weights, 0, columns, sums, columns);
-        for (int64_t v = 0; v < PANEL_COLUMNS; v += LANES)
-            for (int64_t row = first; row < next; row++)
-                write_sums<P, A>(all, row, panel * PANEL_COLUMNS + v, sums + (row - first) * columns + v, PANEL_COLUMNS);
-    }
+    const int64_t count = stop - start, blocks = (count + V::ROWS - 1) / V::ROWS;
+    for (int64_t b = 0; b < blocks; b++)  // of nearly equal size
+        multiply_block<P, A>(all, start + count * b / blocks, start + count * (b + 1) / blocks, panel, weights, sums, 0,
+                             all.linear.inputs / P::PER_WORD, b, blocks);
 }
 
 // How x is cut for a product, in words of a row.
@@ -67,7 +91,9 @@ struct Cut {
     int64_t words, part, most, chunks;  // of a row, of a part of its inputs, and rows of a chunk at most; how many chunks
 
     explicit Cut(const Product &all) : words(all.linear.inputs / P::PER_WORD), part(words) {
-        if (all.tokens * words > CACHED && words > MOST_WORDS) {
+        if (ALWAYS_IN_PARTS && all.tokens > FEW_ROWS) {
+            part = Weights<P>::SUMMED;
+        } else if (all.tokens * words > CACHED && words > MOST_WORDS) {
             const int64_t parts = (words + MOST_WORDS - 1) / MOST_WORDS;
             part = rounded_up((words + parts - 1) / parts, Weights<P>::SUMMED);
         }
@@ -81,7 +107,6 @@ template <class P, class A>
 void multiply_in_parts(const Product &all, const Cut<P> &cut, int64_t start, int64_t stop, int64_t first, int64_t last, float *sums) {
     using V = Vectors<Weights<P>>;
     const int64_t columns = (all.linear.gated ? 2 : 1) * PANEL_COLUMNS, panel_words = columns * cut.words, count = stop - start;
-    const auto *x = (const uint32_t *)all.x + start * cut.words;
     const int64_t blocks = (count + V::ROWS - 1) / V::ROWS;
     for (int64_t from = 0; from < cut.words; from += cut.part) {
         const int64_t to = std::min(from + cut.part, cut.words);
@@ -90,13 +115,8 @@ void multiply_in_parts(const Product &all, const Cut<P> &cut, int64_t start, int
             float *of_panel = sums + (panel - first) * count * columns;
             for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
                 const int64_t row = count * b / blocks, next = count * (b + 1) / blocks;
-                V::add_product((int)(next - row), x + row * cut.words, cut.words, weights, 0, columns, of_panel + row * columns,
-                               columns, from, to);
+                multiply_block<P, A>(all, start + row, start + next, panel, weights, of_panel + row * columns, from, to, b, blocks);
             }
-            if (to < cut.words) continue;
-            for (int64_t row = 0; row < count; row++)
-                for (int64_t v = 0; v < PANEL_COLUMNS; v += LANES)
-                    write_sums<P, A>(all, start + row, panel * PANEL_COLUMNS + v, of_panel + row * columns + v, PANEL_COLUMNS);
         }
     }
 }

@@ -1,5 +1,7 @@
-// Steps that take each token by itself: rotary positions, and the gate of a feed-forward layer.
+// Steps that take each token by itself: norms and rotary positions of heads, and the gate of a feed-forward layer.
 #pragma once
+
+#include <cmath>
 
 #include "../activation.h"
 #include "../interface.h"
@@ -30,19 +32,39 @@ void rotate_neighbours(typename P::Element *x, const float *cos, const float *si
     }
 }
 
+// x / √(mean x² + ε) · gain, of one head.
+template <class P>
+void normalise_head(typename P::Element *x, const float *gain, int64_t size, float epsilon) {
+    Floats squares = zeros();
+    for (int64_t i = 0; i < size; i += LANES) {
+        const Floats some = P::load(x + i, lanes_below(i, size));
+        squares = fmadd(some, some, squares);
+    }
+    const Floats by = broadcast(1 / std::sqrt(sum_of_lanes(squares) / (float)size + epsilon));
+    for (int64_t i = 0; i < size; i += LANES) {
+        const Mask lanes = lanes_below(i, size);
+        P::store(x + i, mul(mul(P::load(x + i, lanes), by), load_some(gain + i, lanes)), lanes);
+    }
+}
+
 template <class P>
 int rotate(const Rotation *all) {
     if (!all || all->tokens < 0 || all->heads < 0 || all->pairs < 0) return BAD_ARGUMENT;
     if (2 * all->pairs > all->head_size || all->stride < all->heads * all->head_size) return BAD_ARGUMENT;
-    if (all->tokens && !(all->x && all->cos && all->sin)) return BAD_ARGUMENT;
+    if (all->tokens && (!all->x || (all->pairs && !(all->cos && all->sin)))) return BAD_ARGUMENT;
+    if (!all->query_gain != !all->key_gain) return BAD_ARGUMENT;
     const auto turn = all->interleaved ? rotate_neighbours<P> : rotate_halves<P>;
     return on_every_thread([=] {
 #pragma omp for schedule(static) nowait
         for (int64_t row = 0; row < all->tokens; row++) {
             auto *x = (typename P::Element *)all->x + row * all->stride;
             const int64_t angles = row * all->pairs;
-            for (int64_t head = 0; head < all->heads; head++)
-                turn(x + head * all->head_size, all->cos + angles, all->sin + angles, all->pairs);
+            for (int64_t head = 0; head < all->heads; head++) {
+                auto *one = x + head * all->head_size;
+                const float *gain = head < all->queries ? all->query_gain : all->key_gain;
+                if (gain) normalise_head<P>(one, gain, all->head_size, all->epsilon);
+                if (all->pairs) turn(one, all->cos + angles, all->sin + angles, all->pairs);
+            }
         }
         return DONE;
     });

@@ -11,21 +11,20 @@ namespace HEADLIGHT_NAMESPACE {
 
 // Whether edges of a head are blocked.
 inline bool blocks_edges(const Intervention *all, int64_t head) {
-    for (int64_t i = 0; all && i < all->edge_count; i++)
-        if (all->edges[i].heads[head]) return true;
+    for (int64_t i = 0; all && i < all->words; i++)
+        if (all->heads[head * all->words + i]) return true;
     return false;
 }
 
 // Hide the blocked keys, of those from `first` to before `last`, from a query; returns whether none is left.
 inline bool hide_blocked(const Intervention &all, int64_t head, int64_t query, float *scores, int64_t first, int64_t last) {
     bool some = false;
-    for (int64_t i = 0; i < all.edge_count; i++) {
-        const BlockedEdges &edges = all.edges[i];
-        if (!edges.heads[head] || !edges.queries[query]) continue;
+    for (int64_t i = 0; i < all.words; i++) {
+        const uint32_t sets = all.heads[head * all.words + i] & all.queries[query * all.words + i];
+        if (!sets) continue;
         some = true;
-        const int64_t *end = edges.keys + edges.count;
-        for (const int64_t *key = std::lower_bound(edges.keys, end, first); key < end && *key < last; key++)
-            scores[*key] = -INFINITY;
+        const uint32_t *keys = all.keys + i * all.length;
+        for (int64_t key = first; key < last; key++) scores[key] = keys[key] & sets ? -INFINITY : scores[key];
     }
     return some && largest(scores + first, last - first) == -INFINITY;
 }
@@ -61,14 +60,8 @@ void change_outputs(const Intervention &all, int64_t head, typename P::Element *
 
 // Whether all reads and writes for a sequence of n tokens stay within the arrays.
 inline bool fits(const Intervention &all, int64_t n) {
-    if (!all.scales != !all.means || all.edge_count < 0 || (all.edge_count && !all.edges)) return false;
-    for (int64_t i = 0; i < all.edge_count; i++) {
-        const BlockedEdges &edges = all.edges[i];
-        if (!edges.heads || !edges.queries || edges.count < 0 || (edges.count && !edges.keys)) return false;
-        for (int64_t k = 0; k < edges.count; k++)
-            if (edges.keys[k] < 0 || edges.keys[k] >= n) return false;
-    }
-    return true;
+    if (!all.scales != !all.means || all.words < 0) return false;
+    return !all.words || (all.heads && all.queries && all.keys && all.length == n);
 }
 
 }  // namespace HEADLIGHT_NAMESPACE

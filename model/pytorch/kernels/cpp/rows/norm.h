@@ -31,7 +31,25 @@ void normalise(float *s, float m, const float *gain, const float *bias, int64_t 
     }
 }
 
-// s = x + added, then normalised where there is an output; a row stays in the cache between passes.
+// What a row that is added is multiplied by, once its mean is taken off: 1 / √(variance + ε); the mean is 0 in an RMS norm.
+template <class P>
+void find_scale(const typename P::Element *added, const Norm &all, Floats *mean, Floats *by) {
+    const auto size = (float)all.size;
+    Floats total = zeros(), squares = zeros();
+    if (!all.rms) {
+        for (int64_t j = 0; j < all.size; j += LANES) total = add(total, P::load(added + j, lanes_below(j, all.size)));
+    }
+    *mean = broadcast(sum_of_lanes(total) / size);
+    for (int64_t j = 0; j < all.size; j += LANES) {
+        const Mask lanes = lanes_below(j, all.size);
+        const Floats away = sub(P::load(added + j, lanes), *mean, lanes);
+        squares = fmadd(away, away, squares);
+    }
+    *by = broadcast(1 / std::sqrt(sum_of_lanes(squares) / size + all.epsilon));
+}
+
+// s = x + added, which may be normalised; then s normalised where there is an output. A row stays in the cache between
+// passes.
 template <class P>
 void add_norm_row(const Norm &all, int64_t row) {
     using Element = typename P::Element;
@@ -40,11 +58,18 @@ void add_norm_row(const Norm &all, int64_t row) {
     const auto *added = all.added ? (const Element *)all.added + place : nullptr;
     float *out = all.output ? all.output + place : nullptr, *sum = all.sum ? all.sum + place : nullptr;
     auto *rounded = all.rounded ? (Element *)all.rounded + place : nullptr;
-    Floats total = zeros();
+    Floats total = zeros(), mean_added = zeros(), by = zeros();
+    if (all.added_gain) find_scale<P>(added, all, &mean_added, &by);
     for (int64_t j = 0; j < size; j += LANES) {
         const Mask lanes = lanes_below(j, size);
         Floats s = load_some(x + j, lanes);
-        if (added) s = add(s, P::load(added + j, lanes));
+        if (all.added_gain) {
+            const Floats away = sub(P::load(added + j, lanes), mean_added);
+            s = fmadd(away, mul(by, load_some(all.added_gain + j, lanes)), s);
+            if (all.added_bias) s = add(s, load_some(all.added_bias + j, lanes));
+        } else if (added) {
+            s = add(s, P::load(added + j, lanes));
+        }
         total = add(total, s);
         if (sum) store_some(sum + j, s, lanes);
         if (out) store_some(out + j, s, lanes);
@@ -61,6 +86,7 @@ template <class P>
 int add_norm(const Norm *all) {
     if (!all || !all->x || !(all->output || all->sum || all->rounded) || (all->output && !all->gain)) return BAD_ARGUMENT;
     if (all->tokens < 0 || all->size < 1 || (all->sum && all->sum == all->output)) return BAD_ARGUMENT;
+    if (all->added_gain && !all->added) return BAD_ARGUMENT;
     return on_every_thread([all] {
 #pragma omp for schedule(static) nowait
         for (int64_t row = 0; row < all->tokens; row++) add_norm_row<P>(*all, row);

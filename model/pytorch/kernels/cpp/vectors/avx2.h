@@ -7,6 +7,7 @@ namespace HEADLIGHT_NAMESPACE {
 
 constexpr int LANES = 8;
 constexpr int BLOCK_ROWS = 6, BLOCK_VECTORS = 2;  // of a product's sums: 12 of 16 registers
+constexpr int UNROLLED = 4;  // steps of a product in a turn of its loop
 constexpr bool MULTIPLIES_BY_LANES = false;  // loads broadcast words at no cost
 
 using Floats = __m256;

@@ -7,6 +7,7 @@ namespace HEADLIGHT_NAMESPACE {
 
 constexpr int LANES = 16;
 constexpr int BLOCK_ROWS = 8, BLOCK_VECTORS = 3;  // of a product's sums: 24 of 32 registers
+constexpr int UNROLLED = 1;  // steps of a product in a turn of its loop
 constexpr bool MULTIPLIES_BY_LANES = false;  // loads broadcast words at no cost
 
 using Floats = __m512;

@@ -7,6 +7,7 @@ namespace HEADLIGHT_NAMESPACE {
 
 constexpr int LANES = 4;
 constexpr int BLOCK_ROWS = 6, BLOCK_VECTORS = 4;  // of a product's sums: 24 of 32 registers, beside one for each row
+constexpr int UNROLLED = 1;  // steps of a product in a turn of its loop
 constexpr bool MULTIPLIES_BY_LANES = true;
 
 using Floats = float32x4_t;

@@ -15,6 +15,7 @@ namespace HEADLIGHT_NAMESPACE {
 
 // Have a cache line brought into the second-level cache; the address need not be valid.
 inline void fetch(const void *from) { __builtin_prefetch(from, 0, 2); }
+inline void fetch_to_write(const void *from) { __builtin_prefetch(from, 1); }
 
 }  // namespace HEADLIGHT_NAMESPACE
 

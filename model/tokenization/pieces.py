@@ -1,8 +1,11 @@
-"""Builds the tokenizers of XLM-RoBERTa, CamemBERT, T5, ALBERT and DeBERTa from their SentencePiece files.
+"""Makes the tokenizers that came from SentencePiece.
 
-Each orders the pieces in its own way, so that ids differ from those in the file.
+Those of XLM-RoBERTa, CamemBERT, T5, ALBERT and DeBERTa are built from its files, of unigrams. Each orders the
+pieces in its own way, so that ids differ from those in the file. Those of Llama and Gemma, of pairs of
+characters, and bytes where a character has no token, have a tokenizer.json, around which their steps are put.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,14 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from model.errors import CheckpointError
 from model.fields import switch
 from model.files import shown
+from model.tokenization.file import parts
 from model.tokenization.sentencepiece import CONTROL, USER_DEFINED, SentencePiece, read_sentencepiece
 from model.tokenization.special_tokens import SpecialTokens
 
 Settings = Mapping[str, Any]
 Scores = list[tuple[str, float]]
 _MOST_EXTRA = 10_000
+_SPACE = "▁"
 
 
 def build_xlm_roberta(folder: Path, settings: Settings, tokens: SpecialTokens) -> Tokenizer | None:
@@ -136,3 +141,37 @@ def _build(
         ]
     )
     return tokenizer
+
+
+def dress_llama(tokenizer: Tokenizer, settings: Settings) -> None:
+    """Put a space before a text, and with `legacy` also after each special token in it.
+
+    Raises CheckpointError for a setting that is no boolean.
+    """
+    _fall_back(tokenizer)
+    before = settings.get("add_prefix_space") is None or switch(settings, "add_prefix_space", default=True)
+    scheme = "always" if switch(settings, "legacy", default=False) else "first"
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
+        _SPACE, prepend_scheme=scheme if before else "never", split=False
+    )
+
+
+def dress_gemma(tokenizer: Tokenizer, settings: Settings) -> None:
+    """Cut texts after spaces, of which none is put before them."""
+    _fall_back(tokenizer)
+    unknown = settings.get("unk_token") or "<unk>"
+    tokenizer.model.unk_token = unknown["content"] if isinstance(unknown, dict) else unknown
+    tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+
+
+def splits_bytes(tokenizer: Tokenizer) -> bool:
+    """Return whether a tokenizer cuts or joins bytes, as Llama 3 does."""
+    steps = (one for one in (tokenizer.pre_tokenizer, tokenizer.decoder) if one is not None)
+    return any(
+        part.get("type") == "ByteLevel" for one in steps for part in parts(json.loads(one.__getstate__()))
+    )
+
+
+def _fall_back(tokenizer: Tokenizer) -> None:
+    tokenizer.model.fuse_unk = tokenizer.model.byte_fallback = True

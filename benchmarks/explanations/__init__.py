@@ -1,0 +1,1 @@
+"""Measures explanations: how faithful they are, and what they cost."""

@@ -1,0 +1,1 @@
+"""Chat templates that rerankers read a query and a document in, and the tokens of such pairs."""

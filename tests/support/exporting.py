@@ -1,0 +1,13 @@
+"""Exports a checkpoint in process, as `headlight export` does, without printing."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from export.pipeline import export
+from export.precision import Dtype
+
+
+def export_silently(folder: Path, place: Path, dtype: Dtype = "float32", **options: Any) -> None:
+    """Export `folder` to `place`; `options` are further ones of `export`, which raises what it does there."""
+    export(str(folder), place, dtype=dtype, overwrite=False, step=lambda _: nullcontext(), **options)
