@@ -105,6 +105,24 @@ def error(some: list[Any], exact: list[Any]) -> float:
     )
 
 
+def rounding(written: Written, exact: list[Any]) -> float:
+    """What one rounding of each weight to float32 changes: how far off any order of sums in float32 may be.
+
+    Where large numbers cancel, `transformers` may be much nearer to float64 than that, by luck: of the same model, 3e-6
+    on one processor and 4e-7 on another.
+    """
+    weights = {name: weight.clone() for name, weight in written.model.named_parameters()}
+    changes = []
+    with torch.no_grad():
+        for seed in range(4):
+            generator = torch.Generator().manual_seed(seed)
+            for name, weight in written.model.named_parameters():
+                noise = torch.rand(weight.shape, generator=generator, dtype=weight.dtype) * 2 - 1
+                weight.copy_(weights[name] * (1 + ROUNDING / 2 * noise))
+            changes.append(error(reference(written), exact))
+    return max(changes)
+
+
 def exported(written: Reference, place: Path) -> tuple[OnnxBackend, list[Row]]:
     """Export a model as the command does; returns what runs the graph, and the comparison."""
     step = lambda _: nullcontext()  # noqa: E731
@@ -120,7 +138,7 @@ def exported(written: Reference, place: Path) -> tuple[OnnxBackend, list[Row]]:
 def test_a_model_with_massive_activations_is_exported(
     family: str, plant: Callable[[nn.Module], None], tmp_path: Path
 ) -> None:
-    """The graph is as near to float64 as the float32 of `transformers` is, of each state's largest number."""
+    """The graph is as near to float64 as float32 can be, of each state's largest number."""
     written = write_planted(tmp_path / "model", family, plant)
     backend, _ = exported(written, tmp_path / "graph")
     found, theirs = states(backend), reference(written)
@@ -128,7 +146,7 @@ def test_a_model_with_massive_activations_is_exported(
     exact = reference(written)
     if plant is plant_sum:
         assert max(np.abs(states).max() for states in exact) > MASSIVE / 10
-    assert error(found, exact) <= max(2 * error(theirs, exact), 1e-6)
+    assert error(found, exact) <= max(2 * error(theirs, exact), 2 * rounding(written, exact), 1e-6)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
