@@ -236,6 +236,19 @@ class EncoderConfig:
         return self.plain_scores and self.disentangled is None and not self.causal and not layer.window
 
     @cached_property
+    def shared_length(self) -> int | None:
+        """How long sequences may be of which each token depends on those before it alone; None: any length.
+
+        Where they begin with the same tokens, they have the same hidden states, to the bit. A window that
+        hides some would round otherwise in a longer one. 0 if a token depends on others, or on a segment.
+        """
+        by_token = self.positions == "none" and self.segments <= 1 and self.token_dropout is None
+        plain = self.plain_scores and self.disentangled is None
+        if not (self.causal and by_token and plain) or any(one.convolution for one in self.layers):
+            return 0
+        return min((one.window + 1 for one in self.layers if one.window), default=None)
+
+    @cached_property
     def has_own_parts(self) -> bool:
         """Whether there is anything that PyTorch's modules alone run, besides short convolutions."""
         own_heads = any(one.head_dim or one.num_kv_heads for one in self.layers)

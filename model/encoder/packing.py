@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.encoder.attending.padded_runs import PaddedRun, make_padded_runs
+from model.encoder.sharing import Prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +40,27 @@ class Packing:
     """The position of each sequence in a packed batch.
 
     `unattended` says for each how many of its last tokens attend to the others, but are attended to by none;
-    it is empty if there are no such tokens.
+    it is empty if there are no such tokens. `prefixes` says for each with which tokens of another it begins;
+    these are not among its own, which alone are packed. Only native kernels know prefixes.
     """
 
     lengths: tuple[int, ...]
     unattended: tuple[int, ...] = ()
+    prefixes: tuple[Prefix | None, ...] = ()
     _boundaries: dict[torch.device, Tensor] = field(default_factory=dict, repr=False, compare=False)
     _neighbours: dict[tuple[torch.device, int], tuple[Tensor, Tensor]] = field(
         default_factory=dict, repr=False, compare=False
     )
 
     @classmethod
-    def of(cls, lengths: Iterable[int], unattended: Iterable[int] = ()) -> "Packing":
+    def of(
+        cls,
+        lengths: Iterable[int],
+        unattended: Iterable[int] = (),
+        prefixes: Iterable[Prefix | None] = (),
+    ) -> "Packing":
         """Describe sequences of these lengths, end to end."""
-        return cls(tuple(lengths), tuple(unattended))
+        return cls(tuple(lengths), tuple(unattended), tuple(prefixes))
 
     @cached_property
     def starts(self) -> Sequence[int]:
@@ -63,6 +71,18 @@ class Packing:
     def offsets(self) -> NDArray[np.int64]:
         """`starts` as int64 (B + 1,) on the CPU."""
         return np.array(self.starts, np.int64)
+
+    @cached_property
+    def before(self) -> Sequence[int]:
+        """How many tokens of its prefix come before each sequence's own."""
+        return [one.length if one else 0 for one in self.prefixes or (None,) * len(self.lengths)]
+
+    @cached_property
+    def longest(self) -> int:
+        """The most tokens of a sequence, with those of its prefix; 0 without sequences."""
+        if not self.prefixes:
+            return max(self.lengths, default=0)
+        return max(map(sum, zip(self.lengths, self.before, strict=True)))
 
     @cached_property
     def runs(self) -> Sequence[Run]:
@@ -109,7 +129,8 @@ class Packing:
     def positions(self, device: torch.device, padding: int = 0) -> Tensor:
         """Return the position of each token in its sequence, 0 for padding rows: int64 (T + padding,)."""
         positions = np.zeros(self.tokens + padding, np.int64)
-        positions[: self.tokens] = np.arange(self.tokens) - np.repeat(self.starts[:-1], self.lengths)
+        first = np.subtract(self.starts[:-1], self.before) if self.prefixes else self.starts[:-1]
+        positions[: self.tokens] = np.arange(self.tokens) - np.repeat(first, self.lengths)
         return torch.from_numpy(positions).to(device)  # (T + padding,)
 
     def neighbours(self, device: torch.device, padding: int = 0) -> tuple[Tensor, Tensor]:

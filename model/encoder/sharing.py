@@ -1,12 +1,22 @@
-"""Which sequences of a batch share the layers below their first change: texts that differ in interventions.
+"""Which sequences of a batch share what would be computed alike: lower layers, or the tokens they begin with.
 
 Two sequences of the same tokens, of which one is changed from layer l on, have the same hidden states up to
 state l. One of them, the carrier, runs from the embeddings on; the other begins as a copy of its state l.
+
+Where no token attends to those after it, sequences that begin with the same tokens have the same hidden
+states there. One of them, the carrier, runs whole; of the others only the tokens after these run, and attend
+to the keys and values of the carrier's.
 """
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+FEWEST_SHARED = 16
+"""Tokens that sequences have to begin with alike: to share fewer saves less time than it takes."""
 
 
 class Start(NamedTuple):
@@ -47,3 +57,37 @@ def share_layers(texts: Sequence[Text]) -> list[Start | None]:
 def _unchanged(text: Text) -> float:
     """Up to which hidden state a sequence is that of its tokens alone."""
     return float("inf") if text.changed is None else text.changed
+
+
+class Prefix(NamedTuple):
+    """What a sequence begins with: the first `length` tokens of the sequence `carrier`, by its number."""
+
+    carrier: int
+    length: int
+
+
+def share_prefixes(texts: Sequence[NDArray[np.int64]], most: Sequence[int]) -> list[Prefix | None]:
+    """Say for each sequence with which tokens of another it begins; None if all of them are its own.
+
+    `texts` are the tokens of sequences, int64 (N,), of which `most[i]` may be those of another, none of one
+    that has to run whole. A carrier runs whole, and may be the carrier of several.
+    """
+    prefixes: list[Prefix | None] = [None] * len(texts)
+    alike: dict[bytes, list[int]] = defaultdict(list)
+    for number, text in enumerate(texts):
+        if len(text) >= FEWEST_SHARED:
+            alike[text[:FEWEST_SHARED].tobytes()].append(number)
+    for members in alike.values():
+        carrier = max(members, key=lambda number: (most[number] == 0, len(texts[number])))
+        for number in members:
+            length = min(most[number], _common(texts[carrier], texts[number]))
+            if number != carrier and length >= FEWEST_SHARED:
+                prefixes[number] = Prefix(carrier, length)
+    return prefixes
+
+
+def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+    """Count the tokens with which both begin."""
+    shorter = min(len(one), len(other))
+    differ = np.flatnonzero(one[:shorter] != other[:shorter])
+    return int(differ[0]) if len(differ) else shorter

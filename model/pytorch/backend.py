@@ -25,7 +25,7 @@ from model.encoder.adapters import task_rows
 from model.encoder.encoder import Encoder
 from model.encoder.linear import read_matrices, suitable_rows
 from model.encoder.packing import Packing
-from model.encoder.sharing import Start
+from model.encoder.sharing import Prefix, Start
 from model.errors import OutOfMemory, Unsupported
 from model.heads.chunks import finish_means
 from model.heads.pooling import Bags, bag_alone
@@ -40,7 +40,7 @@ from model.pytorch.kernels.library import end_threads
 from model.pytorch.kernels.short_passes import ShortPasses
 from model.pytorch.observing import BatchObserver, blocked_edges
 from model.pytorch.precision import Precision
-from model.pytorch.shared_layers import find_starts
+from model.pytorch.shared_layers import find_prefixes, find_starts
 from model.pytorch.tensor_operations import TensorOperations
 
 # 256 and 512 tokens run at 0.86 and 0.95 of this rate, 2048 no faster (`benchmarks/passes/forward.md`).
@@ -237,15 +237,22 @@ class TorchBackend:
         ]
         selected = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
         starts = find_starts(batch, members, self.info.layers) if changed and self._kernels else {}
+        prefixes = {} if changed else self._find_prefixes(batch, members)
+        for i, prefix in prefixes.items():  # what is left are its own tokens
+            lengths[i] -= prefix.length
         order = sorted(
             members,
             key=lambda i: (task[i] or 0, starts[i].state if i in starts else 0, lengths[i], selected[i]),
         )
         packing = Packing.of(
-            (lengths[i] for i in order), (batch.unattended[i] for i in order) if batch.unattended else ()
+            (lengths[i] for i in order),
+            (batch.unattended[i] for i in order) if batch.unattended else (),
+            _prefixes_in_order(prefixes, order),
         )
-        wants = [batch.wants[i] for i in order]
-        ids, segments = self._rows_of(batch, [slice(bounds[i], bounds[i + 1]) for i in order])
+        wants = [_without_prefix(batch.wants[i], prefixes.get(i)) for i in order]
+        ids, segments = self._rows_of(
+            batch, [slice(bounds[i + 1] - lengths[i], bounds[i + 1]) for i in order]
+        )
         tasks = task_rows([task[i] for i in order], packing)
         kernels = self._kernels is not None and not tasks
         observer = BatchObserver(packing, wants, self.device, kernels=kernels, tasks=[task[i] for i in order])
@@ -272,6 +279,13 @@ class TorchBackend:
             if _observes(wants[i]):
                 outputs[number] = _joined(outputs[number], observer.output(i))
         return outputs
+
+    def _find_prefixes(self, batch: Batch, members: Sequence[int]) -> dict[int, Prefix]:
+        """Find which sequences begin with tokens that others have; native kernels compute these once."""
+        longest = self.encoder.config.shared_length
+        if longest == 0 or not self._kernels or any(batch.wants[i].task is not None for i in members):
+            return {}
+        return find_prefixes(batch, members, self._heads.predictor, longest)
 
     def _rows_of(self, batch: Batch, sequences: Sequence[slice]) -> tuple[IntArray, IntArray]:
         """Return the token and segment ids of sequences end to end, with the padding rows."""
@@ -312,6 +326,21 @@ def _only(batch: Batch, members: Sequence[int]) -> Batch:
         tuple(batch.wants[i] for i in members),
         tuple(batch.unattended[i] for i in members) if batch.unattended else (),
     )
+
+
+def _prefixes_in_order(prefixes: Mapping[int, Prefix], order: Sequence[int]) -> list[Prefix | None]:
+    """Return what sequences begin with, by their place in the order of packing; empty without prefixes."""
+    places = {number: place for place, number in enumerate(order)}
+    found = (prefixes.get(number) for number in order)
+    return [one and Prefix(places[one.carrier], one.length) for one in found] if prefixes else []
+
+
+def _without_prefix(want: Want, prefix: Prefix | None) -> Want:
+    """Return what is wanted of a sequence of which only the tokens after a prefix are packed."""
+    if prefix is None or want.sentence is None or not want.sentence.skip:
+        return want
+    skip = max(0, want.sentence.skip - prefix.length)
+    return replace(want, sentence=replace(want.sentence, skip=skip))
 
 
 def _in_order(starts: Mapping[int, Start], order: Sequence[int]) -> list[Start | None]:

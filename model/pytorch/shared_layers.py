@@ -1,9 +1,10 @@
-"""Finds the sequences of a batch that may begin with a hidden state of another."""
+"""Finds the sequences of a batch that may begin with a hidden state of another, or with its first tokens."""
 
 from collections.abc import Sequence
 
-from model.contract import Batch, Want
-from model.encoder.sharing import Start, Text, share_layers
+from model.contract import Batch, LogitsWant, Want
+from model.encoder.sharing import Prefix, Start, Text, share_layers, share_prefixes
+from model.heads.predictor import Predictor
 
 
 def find_starts(batch: Batch, members: Sequence[int], layers: int) -> dict[int, Start]:
@@ -36,3 +37,38 @@ def _needed(want: Want, layers: int) -> int:
     if want.summary is not None:
         needed += want.summary.layers
     return min(needed)
+
+
+def find_prefixes(
+    batch: Batch, members: Sequence[int], predictor: Predictor | None, longest: int | None
+) -> dict[int, Prefix]:
+    """Say which `members` of a batch of causal sequences begin with the tokens of another, of which one.
+
+    These are sequences of up to `longest` tokens, of which nothing is read but what their last token gives.
+    """
+    bounds = batch.cu_seqlens.tolist()
+    members = [i for i in members if longest is None or bounds[i + 1] - bounds[i] <= longest]
+    if len(members) < 2 or any(batch.unattended):
+        return {}
+    texts = [batch.input_ids[bounds[i] : bounds[i + 1]] for i in members]
+    reads_last = predictor is not None and predictor.pooling == "last"
+    most = [
+        (predictor.last(text) if predictor is not None and want.heads else len(text) - 1)
+        if _reads_last_token(want, predicts_of_last=reads_last)
+        else 0
+        for text, want in zip(texts, (batch.wants[i] for i in members), strict=True)
+    ]
+    return {
+        members[place]: Prefix(members[prefix.carrier], prefix.length)
+        for place, prefix in enumerate(share_prefixes(texts, most))
+        if prefix is not None
+    }
+
+
+def _reads_last_token(want: Want, *, predicts_of_last: bool) -> bool:
+    """Whether nothing but the last token's hidden states is read of a sequence."""
+    if want.token_layers or want.attention or want.summary:
+        return False
+    if want.sentence is not None and {*want.sentence.modes} != {"last"}:
+        return False
+    return all(isinstance(head, LogitsWant) for head in want.heads) and (predicts_of_last or not want.heads)

@@ -108,8 +108,8 @@ def error(some: list[Any], exact: list[Any]) -> float:
 def rounding(written: Written, exact: list[Any]) -> float:
     """What one rounding of each weight to float32 changes: how far off any order of sums in float32 may be.
 
-    Where large numbers cancel, `transformers` may be much nearer to float64 than that, by luck: of the same model, 3e-6
-    on one processor and 4e-7 on another.
+    Where large numbers cancel, `transformers` may be much nearer to float64 than that, by luck: of the same
+    model, 3e-6 on one processor and 4e-7 on another.
     """
     weights = {name: weight.clone() for name, weight in written.model.named_parameters()}
     changes = []

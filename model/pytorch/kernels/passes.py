@@ -1,7 +1,7 @@
 """Describes a pass through layers to the native kernels."""
 
 from collections.abc import Mapping, Sequence
-from ctypes import addressof, byref, c_int64
+from ctypes import Array, addressof, byref, c_int64
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,6 +71,7 @@ class Passes:
         config = self._config
         hidden = packing.unattended
         unattended = (c_int64 * len(hidden))(*hidden) if any(hidden) else None
+        prefixes = _prefixes(packing)
         attention = structures.Attention(
             starts=packing.offsets.ctypes.data,
             unattended=unattended and addressof(unattended),
@@ -82,6 +83,7 @@ class Passes:
             kv_heads=0 if config.kv_heads == config.num_heads else config.kv_heads,
             bias_length=positions.longest,
             causal=config.causal,
+            prefixes=prefixes and addressof(prefixes),
         )
         into = pointers(states[n + 1].data_ptr() if n + 1 in states else None for n in some)
         recorded = projected = self._nothing
@@ -115,7 +117,18 @@ class Passes:
                 attention.sequences = running
                 layers.tokens = attention.tokens = packing.starts[running]
         kept = (buffers, packing, positions, unattended, into, projected, recorded, angles, biases, distances)
-        return Pass(layers, attention, (*kept, changes, plan.progress))
+        return Pass(layers, attention, (*kept, prefixes, changes, plan.progress))
+
+
+def _prefixes(packing: Packing) -> Array[structures.Prefix] | None:
+    """Describe the prefixes of sequences by the rows of their carriers; None without any."""
+    if not any(packing.prefixes):
+        return None
+    described = (structures.Prefix * len(packing.lengths))()
+    for place, one in zip(described, packing.prefixes, strict=True):
+        if one is not None:
+            place.first, place.length = packing.starts[one.carrier], one.length
+    return described
 
 
 class Changes:

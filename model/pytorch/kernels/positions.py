@@ -54,7 +54,7 @@ class AngleTables:
         """Return cosines and sines, float32 (rows, 1, angles), of each kind; padding rows are at 0."""
         if not self._kinds:
             return {}
-        tables = self._reaching(max((1, *packing.lengths)))
+        tables = self._reaching(max(1, packing.longest))
         if packing.lengths == (rows,):
             return {kind: (cos[:rows], sin[:rows]) for kind, (cos, sin) in tables.items()}
         positions = packing.positions(torch.device("cpu"), rows - packing.tokens)
@@ -79,7 +79,7 @@ class PassPositions:
     ) -> None:
         """`vectors` are those of each block, of encoders with disentangled attention."""
         config = encoder.config
-        self.longest = max((1, *packing.lengths))
+        self.longest = max(1, packing.longest)
         self._rotary = tables.of(packing, rows)
         self._bias = encoder.biases(packing)
         self._scale = config.score_scale

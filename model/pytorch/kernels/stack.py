@@ -164,8 +164,9 @@ class NativeStack:
         if not x.numel():
             return dict.fromkeys(wanted, x)
         states = {number: torch.empty_like(x) for number in wanted}
-        # Observers in Python take the whole batch, and sequences begin with states of others.
-        for first, part in ((0, packing),) if plan.observers or plan.starts else packing.parts(_PART):
+        # Observers in Python take the whole batch, and sequences begin with states or tokens of others.
+        whole = plan.observers or plan.starts or packing.prefixes
+        for first, part in ((0, packing),) if whole else packing.parts(_PART):
             if part is packing:
                 self._run_part(x, part, plan, states, first)
                 continue

@@ -55,6 +55,11 @@ class Intervention(ctypes.Structure):
 
 
 @_declared
+class Prefix(ctypes.Structure):
+    """The tokens of another sequence with which one begins."""
+
+
+@_declared
 class Attention(ctypes.Structure):
     """Queries, keys and values of packed sequences."""
 

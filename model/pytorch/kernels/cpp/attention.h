@@ -31,7 +31,9 @@ class Head {
         : all_(all),
           observation_(all.observations ? &all.observations[sequence] : nullptr),
           intervention_(all.interventions ? &all.interventions[sequence] : nullptr),
-          first_(all.starts[sequence]),
+          before_(all.prefixes ? all.prefixes[sequence].length : 0),
+          first_(all.starts[sequence] - before_),
+          prefix_(before_ ? all.prefixes[sequence].first : 0),
           n_(all.starts[sequence + 1] - first_),
           attended_(n_ - (all.unattended ? all.unattended[sequence] : 0)),
           head_(head),
@@ -72,23 +74,21 @@ class Head {
     }
 
     // Lay out keys and values; false if out of memory.
-    bool lay_out() { return lay_out(0, n_); }
+    bool lay_out() { return lay_out(before_, n_); }
 
     // The same, but of a window only the keys that some rows see.
     bool lay_out(int64_t start, int64_t stop) {
         if (!find_room()) return false;
-        const int64_t stride = all_.token_stride;
         const int64_t first = all_.window ? std::max<int64_t>(0, start - all_.window) / P::PANEL * P::PANEL : 0;
         const int64_t last = all_.window ? std::min(columns_, rounded_up(stop + all_.window, P::COLUMN_STEP)) : columns_;
-        lay_out_keys<P::PANEL>((const uint32_t *)at(all_.k, first, kv_head_), stride / P::PER_WORD, n_ - first, last - first,
-                               words_, keys_ + first * words_);
-        if (all_.output) lay_out_values(at(all_.v, 0, kv_head_), stride, n_, columns_, size_, values_);
+        lay_out_keys<P::PANEL>(rows(all_.k), first, n_, last, words_, keys_);
+        if (all_.output) lay_out_values(rows(all_.v), n_, columns_, size_, values_);
         if (all_.distances && all_.distances->queries) compare_keys();
         return true;
     }
 
     // Attend one of several shares of the rows.
-    void run_rows(int64_t share, int64_t shares, Work &work) { attend_rows(0, n_, share, shares, work); }
+    void run_rows(int64_t share, int64_t shares, Work &work) { attend_rows(before_, n_, share, shares, work); }
 
     static constexpr int64_t WHOLE = 512;                           // the most keys of which a row is attended whole
     static constexpr int64_t PART = WHOLE / P::PANEL * P::PANEL;    // keys
@@ -111,8 +111,14 @@ class Head {
         }
     }
 
+    // One of the sequence's own tokens, of which those of the prefix are none.
     const Element *at(const void *x, int64_t token, int64_t head) const {
         return (const Element *)x + (first_ + token) * all_.token_stride + head * size_;
+    }
+
+    // The keys or values of all its tokens.
+    SequenceRows<Element> rows(const void *x) const {
+        return {at(x, 0, kv_head_), at(x, prefix_ - first_, kv_head_), before_, all_.token_stride};
     }
 
     Element *output(int64_t token) const {
@@ -354,7 +360,9 @@ class Head {
     const Attention &all_;
     const Observation *observation_;
     const Intervention *intervention_;
-    const int64_t first_, n_, attended_, head_, kv_head_, columns_, size_, words_;
+    // How many tokens are those of another sequence, where this one would begin if they were its own, and where they are.
+    const int64_t before_, first_, prefix_;
+    const int64_t n_, attended_, head_, kv_head_, columns_, size_, words_;
     const int slot_;
     const Map map_;
     Thumbnail thumbnail_;

@@ -60,6 +60,11 @@ struct Intervention {
     const uint8_t *means;  // (H,): 1: before that, each is replaced by their mean over the tokens; null as `scales` is
 };
 
+// The tokens of another sequence with which one begins: the keys and values of these rows come before its own.
+struct Prefix {
+    int64_t first, length;  // rows; a length of 0: it begins with its own
+};
+
 // Queries (T, H, D), and keys and values (T, kv_heads, D), with the components of a head contiguous.
 struct Attention {
     const void *q, *k, *v;
@@ -79,6 +84,8 @@ struct Attention {
     const int64_t *unattended;   // (B,): how many last keys of each sequence are hidden, not all; null: none
     int64_t *steps;         // of `Progress`; null: not counted
     const Intervention *interventions;  // (B,); null: nothing is changed
+    const Prefix *prefixes;  // (B,); null: none. Only if causal, not with distances, `unattended` or interventions, nor of a
+                             // sequence that is empty or observed
 };
 
 // Adds a sublayer's output to the residual stream, and applies a norm: layer (Ba et al. 2016) or RMS (Zhang & Sennrich

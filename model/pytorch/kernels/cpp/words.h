@@ -117,20 +117,34 @@ struct Bfloat16 {
 };
 #endif
 
-// Transpose keys: n rows of `words` words, `stride` words apart, into panels (panels, words, PANEL) of columns; padding is
-// zero. Within a panel, memory is read in order; long rows would be powers of two apart, and compete for the same cache
-// lines.
-template <int PANEL>
-void lay_out_keys(const uint32_t *rows, int64_t stride, int64_t n, int64_t columns, int64_t words,
-                         uint32_t *laid_out) {
-    for (int64_t j = 0; j < columns; j += LANES) {
+// Rows of a sequence, `stride` apart, of which the first ones may be those of another sequence.
+template <class Element>
+class SequenceRows {
+   public:
+    // Row i is `own` + i · stride from `count` on, and `shared` + i · stride before.
+    SequenceRows(const Element *own, const Element *shared, int64_t count, int64_t stride)
+        : own_(own), shared_(shared), count_(count), stride_(stride) {}
+    const Element *at(int64_t i) const { return (i < count_ ? shared_ : own_) + i * stride_; }
+
+   private:
+    const Element *own_, *shared_;
+    const int64_t count_, stride_;
+};
+
+// Transpose the keys from `first` to before n, rows of `words` words, into panels (panels, words, PANEL) of columns; padding up
+// to column `last` is zero. Within a panel, memory is read in order; long rows would be powers of two apart, and compete for
+// the same cache lines.
+template <int PANEL, class Element>
+void lay_out_keys(const SequenceRows<Element> &rows, int64_t first, int64_t n, int64_t last, int64_t words,
+                  uint32_t *laid_out) {
+    for (int64_t j = first; j < last; j += LANES) {
         uint32_t *column = laid_out + j / PANEL * PANEL * words + j % PANEL;
         for (int64_t w = 0; w < words; w += LANES) {
             const int some = (int)std::min<int64_t>(LANES, words - w);
             const Mask lanes = lanes_below(w, words);
             Words r[LANES];
             for (int i = 0; i < LANES; i++)
-                r[i] = j + i < n ? load_some_words(rows + (j + i) * stride + w, lanes) : zero_words();
+                r[i] = j + i < n ? load_some_words((const uint32_t *)rows.at(j + i) + w, lanes) : zero_words();
             transpose(r);
             for (int i = 0; i < some; i++) store_aligned_words(column + (w + i) * PANEL, r[i]);
         }
@@ -138,22 +152,22 @@ void lay_out_keys(const uint32_t *rows, int64_t stride, int64_t n, int64_t colum
 }
 
 // Pack values into words of tokens: n rows of `size` elements into (tokens / PER_WORD, size); padding is zero.
-inline void lay_out_values(const float *rows, int64_t stride, int64_t n, int64_t tokens, int64_t size,
-                           uint32_t *laid_out) {
-    for (int64_t j = 0; j < tokens; j++)
+inline void lay_out_values(const SequenceRows<float> &rows, int64_t n, int64_t tokens, int64_t size, uint32_t *laid_out) {
+    for (int64_t j = 0; j < tokens; j++) {
+        const float *row = rows.at(j);
         for (int64_t d = 0; d < size; d += LANES)
-            store_aligned_words(laid_out + j * size + d, j < n ? load_words(rows + j * stride + d) : zero_words());
+            store_aligned_words(laid_out + j * size + d, j < n ? load_words(row + d) : zero_words());
+    }
 }
 
 #ifdef __AVX512F__
-inline void lay_out_values(const uint16_t *rows, int64_t stride, int64_t n, int64_t tokens, int64_t size,
-                           uint32_t *laid_out) {
+inline void lay_out_values(const SequenceRows<uint16_t> &rows, int64_t n, int64_t tokens, int64_t size, uint32_t *laid_out) {
     const __m256i none = _mm256_setzero_si256();
     for (int64_t j = 0; j < tokens; j += 2) {
+        const uint16_t *row = rows.at(j), *after = rows.at(j + 1);
         for (int64_t d = 0; d < size; d += LANES) {
-            const uint16_t *row = rows + j * stride + d;
-            const __m256i first = j < n ? _mm256_loadu_si256((const __m256i *)row) : none;
-            const __m256i second = j + 1 < n ? _mm256_loadu_si256((const __m256i *)(row + stride)) : none;
+            const __m256i first = j < n ? _mm256_loadu_si256((const __m256i *)(row + d)) : none;
+            const __m256i second = j + 1 < n ? _mm256_loadu_si256((const __m256i *)(after + d)) : none;
             const __m512i words = _mm512_or_si512(_mm512_cvtepu16_epi32(first),
                                                   _mm512_slli_epi32(_mm512_cvtepu16_epi32(second), 16));
             _mm512_store_si512(laid_out + j / 2 * size + d, words);

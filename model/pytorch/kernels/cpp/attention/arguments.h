@@ -33,6 +33,31 @@ inline bool fits(int64_t unattended, int64_t n, int64_t window) {
     return unattended >= 0 && (unattended < n || n == 0) && (window == 0 || unattended <= window);
 }
 
+// Whether the prefixes of sequences, of which nothing is observed, are there.
+inline bool fits(const Prefix *all, const Attention &attention) {
+    if (!attention.causal || attention.distances || attention.unattended || attention.interventions) return false;
+    for (int64_t i = 0; i < attention.sequences; i++) {
+        if (all[i].length == 0) continue;
+        if (all[i].length < 0 || all[i].first < 0 || all[i].first > attention.tokens - all[i].length) return false;
+        if (attention.starts[i + 1] == attention.starts[i]) return false;
+        if (attention.observations == nullptr) continue;
+        const Observation &one = attention.observations[i];
+        if (one.statistics || one.maps || one.thumbnails) return false;
+    }
+    return true;
+}
+
+// How many keys a sequence has, with those of its prefix.
+inline int64_t keys_of(const Attention &all, int64_t sequence) {
+    return all.starts[sequence + 1] - all.starts[sequence] + (all.prefixes ? all.prefixes[sequence].length : 0);
+}
+
+inline int64_t longest_of(const Attention &all) {
+    int64_t longest = 0;
+    for (int64_t i = 0; i < all.sequences; i++) longest = std::max(longest, keys_of(all, i));
+    return longest;
+}
+
 // Whether all reads and writes stay within the arrays.
 template <class P>
 bool fits(const Attention &all) {
@@ -43,12 +68,13 @@ bool fits(const Attention &all) {
     if (all.token_stride % per_word || all.starts[0] != 0 || all.starts[all.sequences] > all.tokens) return false;
     if (all.kv_heads < 0 || (all.kv_heads && all.heads % all.kv_heads)) return false;
     if (all.window < 0 || all.window > INT64_MAX / 2) return false;
-    int64_t longest = 0;
-    for (int64_t i = 0; i < all.sequences; i++) longest = std::max(longest, all.starts[i + 1] - all.starts[i]);
-    if (all.distances && !fits<P>(*all.distances, longest)) return false;
+    for (int64_t i = 0; i < all.sequences; i++)
+        if (all.starts[i + 1] < all.starts[i]) return false;
+    if (all.prefixes && !fits(all.prefixes, all)) return false;
+    if (all.distances && !fits<P>(*all.distances, longest_of(all))) return false;
     for (int64_t i = 0; i < all.sequences; i++) {
-        const int64_t n = all.starts[i + 1] - all.starts[i];
-        if (n < 0 || (all.bias && n > all.bias_length)) return false;
+        const int64_t n = keys_of(all, i);
+        if (all.bias && n > all.bias_length) return false;
         if (all.unattended && !fits(all.unattended[i], n, all.window)) return false;
         if (all.interventions && !fits(all.interventions[i], n)) return false;
         if (all.observations == nullptr) continue;

@@ -56,8 +56,7 @@ template <class P>
 int attend(const Attention *all) {
     if (all == nullptr || !fits<P>(*all)) return BAD_ARGUMENT;
     if (averages(*all)) return average<P>(all);
-    int64_t longest = 0;
-    for (int64_t i = 0; i < all->sequences; i++) longest = std::max(longest, all->starts[i + 1] - all->starts[i]);
+    const int64_t longest = longest_of(*all);
     return on_every_thread([all, longest] {
         Work work(all->steps);
         P::begin();
