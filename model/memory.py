@@ -3,7 +3,7 @@
 import ctypes
 import gc
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,12 +37,38 @@ def release_file_pages(*, only_weights: bool = False) -> None:
     meanwhile, or with `only_weights` load a model: the weights of served ones stay mapped, since in eight
     bits observing attention reads nearly all of them. A no-op if the system is not Linux.
     """
+    _release(_mappings(only_weights=only_weights))
+
+
+class WeightPages:
+    """The pages of mapped weights, to be released again and again while a model is laid out elsewhere.
+
+    To find the mappings takes the system tens of milliseconds with a gigabyte of them, so it is done once:
+    the weights have to stay mapped as long as this is used.
+    """
+
+    def __init__(self) -> None:
+        self._mappings: list[tuple[int, int]] | None = None
+
+    def release(self) -> None:
+        """Release the pages that have been read so far; see `release_file_pages`."""
+        if self._mappings is None:
+            self._mappings = _mappings(only_weights=True)
+        _release(self._mappings)
+
+
+def _mappings(*, only_weights: bool) -> list[tuple[int, int]]:
+    """Find what can be released now; nothing if the system is not Linux."""
     try:
         smaps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return
+        return []
+    return list(unchanged_mappings(smaps, only_weights=only_weights))
+
+
+def _release(mappings: Iterable[tuple[int, int]]) -> None:
     madvise = ctypes.CDLL(None).madvise
-    for start, end in unchanged_mappings(smaps, only_weights=only_weights):
+    for start, end in mappings:
         madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 

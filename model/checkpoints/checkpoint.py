@@ -27,6 +27,7 @@ from model.tokenization.tokenizer import TextTokenizer
 
 log = logging.getLogger(__name__)
 
+_TABLE = "embeddings.token"
 _NAMED = 8
 """How many tensors of each problem an error message names."""
 Sources = Mapping[str, Sequence[tuple[Stored, Part]]]
@@ -35,7 +36,7 @@ Sources = Mapping[str, Sequence[tuple[Stored, Part]]]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A loaded model: float32 weights on the CPU, not yet prepacked.
+    """A loaded model: float32 weights on the CPU, not yet prepacked, unless they were deferred.
 
     `stored` are the weights of the blocks as the mapped file holds them, in its own types, and `parts` those
     of each parameter of the encoder, by its name; `weight_bytes` is the size of the files with the weights.
@@ -131,8 +132,9 @@ def _load_encoder(
 ) -> tuple[Encoder, StoredParts, Mapping[str, Sequence[Tensor]]]:
     """Load an encoder's weights from its folder; a parameter stored as one float32 tensor is not copied.
 
-    Also returns the weights of its blocks, and all of its parameters, as the file holds them. The headers of
-    the files are checked first, so nothing is allocated for weights that are missing or have the wrong shape.
+    If it is `deferred`, the table of token embeddings stays as it is stored, too. Also returns the weights of
+    its blocks, and all of its parameters, as the file holds them. The headers of the files are checked first,
+    so nothing is allocated for weights that are missing or have the wrong shape.
     """
     with torch.device("meta"):
         encoder = Encoder(folder.config)
@@ -151,7 +153,10 @@ def _load_encoder(
         if isinstance(module, Linear)
     }
     left = linears.keys() if deferred else set()
-    weights = {ours: joined(parts) for ours, parts in by_parts.items() if ours not in left}
+    # Of a table only the rows of the tokens are read, so they may as well be widened when they are.
+    mapped = (_TABLE,) if deferred and len(by_parts[_TABLE]) == 1 else ()
+    weights = {ours: by_parts[ours][0] for ours in mapped}
+    weights |= {ours: joined(one) for ours, one in by_parts.items() if ours not in left | weights.keys()}
     # Not strict: blocks that share their weights are listed once, and `_match` has checked the names.
     encoder.load_state_dict(weights, assign=True, strict=False)
     stored_parts = {module: by_parts[name] for name, module in linears.items()}

@@ -22,7 +22,7 @@ from model.encoder.block import Attend, Block
 from model.encoder.config import EncoderConfig
 from model.encoder.convolution import GatedConvolution, convolve_packed
 from model.encoder.feed_forward import Experts, FeedForward, PerLayerGate, PerLayerInputs
-from model.encoder.linear import Linear
+from model.encoder.linear import Linear, widened
 from model.encoder.norms import make_norm
 from model.encoder.packing import Packing
 from model.encoder.parts import Rotary
@@ -80,7 +80,7 @@ class Embeddings(nn.Module):
         `tasks` get the updates of their adapters.
         """
         config = self.config
-        x = F.embedding(input_ids, self.token)  # (T, E)
+        x = widened(F.embedding(input_ids, self.token))  # (T, E)
         if tasks:
             self.table_adapters["token"].add(x, input_ids, tasks)
         if weights is not None:

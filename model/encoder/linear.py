@@ -145,13 +145,13 @@ StoredParts = Mapping[Linear, Sequence[Tensor]]
 """Linear layer -> the parts of W, each (rows, in) in a type of its own, as a mapped file holds them."""
 
 
-def joined(parts: Sequence[Tensor]) -> Tensor:
-    """Join the parts of a parameter, in float32; one float32 tensor is not copied."""
-    return (parts[0] if len(parts) == 1 else torch.cat(list(parts))).float()
+def joined(parts: Sequence[Tensor], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Join the parts of a parameter, in `dtype`; one tensor of that type is not copied."""
+    return (parts[0] if len(parts) == 1 else torch.cat(list(parts))).to(dtype)
 
 
-def read_matrices(module: nn.Module, stored: StoredParts) -> None:
-    """Give the linear layers of a module whose weights were left in their file these weights, in float32."""
+def read_matrices(module: nn.Module, stored: StoredParts, dtype: torch.dtype = torch.float32) -> None:
+    """Give the linear layers of a module whose weights were left in their file these weights, in `dtype`."""
     for linear in module.modules():
         if isinstance(linear, Linear) and linear.weight.is_meta:
-            linear.weight = nn.Parameter(joined(stored[linear]), requires_grad=False)
+            linear.weight = nn.Parameter(joined(stored[linear], dtype), requires_grad=False)

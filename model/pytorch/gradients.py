@@ -193,9 +193,10 @@ class Gradients:
         own = config.shared[number] if config.shared else number
         with torch.device("meta"):
             block = Block(config, own)
-        like = self._encoder.embeddings.token
+        table = self._encoder.embeddings.token
+        dtype = torch.float64 if table.dtype == torch.float64 else torch.float32
         weights = {
-            name: joined(self._parts[f"blocks.{own}.{name}"]).to(like.device, like.dtype)
+            name: joined(self._parts[f"blocks.{own}.{name}"]).to(table.device, dtype)
             for name, _ in block.named_parameters()
         }
         block.load_state_dict(weights, assign=True)

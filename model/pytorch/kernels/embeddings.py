@@ -21,6 +21,7 @@ class NativeEmbeddings:
         self._padding_id = embeddings.config.padding_id
         position, offset = embeddings.position, embeddings.config.position_offset
         positions: Tensor | None = None if position is None else position[offset:]
+        embeddings.token.data = embeddings.token.float()
         self._tables = (embeddings.token, positions, embeddings.segment)
         norm = cast(nn.LayerNorm, embeddings.norm)
         self._constants = Embedding(

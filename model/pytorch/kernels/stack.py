@@ -15,7 +15,7 @@ from model.encoder.linear import Linear, StoredParts, read_matrices
 from model.encoder.packing import Packing
 from model.encoder.parts import Activation
 from model.encoder.plan import Plan
-from model.memory import release_file_pages, trim_memory
+from model.memory import WeightPages, trim_memory
 from model.pytorch.kernels import structures
 from model.pytorch.kernels.buffers import Buffers, split_layers
 from model.pytorch.kernels.eight_bits import (
@@ -118,7 +118,7 @@ class NativeStack:
         self._of_file, self._stored = stored, stored if exact else None
         self._vectors = {block: self._position_vectors(block) for block in disentangled}
         self._tables = AngleTables(config)
-        self._read_numbers = 0
+        self._read_numbers, self._read_weights = 0, WeightPages()
         described = {block: self._layer(block) for block in dict.fromkeys(self._blocks)}  # once if shared
         layers = [described[block] for block in self._blocks]
         self.layers = (structures.Layer * len(layers))(*layers)
@@ -269,7 +269,7 @@ class NativeStack:
     def _read(self, module: nn.Module) -> None:
         """Read matrices of a module that are still in the file, and convert them unless they are rounded."""
         if not self._products.int8:
-            read_matrices(module, self._of_file)
+            read_matrices(module, self._of_file, self._dtype)
             module.to(self._dtype)
 
     def _release_read(self, numbers: int) -> None:
@@ -277,7 +277,7 @@ class NativeStack:
         self._read_numbers += numbers
         if self._read_numbers > _WORTH_RELEASING:
             self._read_numbers = 0
-            release_file_pages(only_weights=True)
+            self._read_weights.release()
             trim_memory()
 
     def _parameter(self, norm: Any, name: str) -> int | None:
