@@ -24,7 +24,7 @@ from model.heads.dense import Parts, Step
 from model.heads.late_interaction import Layers, token_vectors
 from model.heads.logits import predict
 from model.heads.predictor import Predictor
-from model.heads.sparse import Splade, largest_words, word_weights
+from model.heads.sparse import Splade, TokenWeights, largest_words, word_weights
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -33,8 +33,9 @@ Arrays = dict[str, NDArray[Any]]
 class Heads:
     """What a model has above its encoder: layers after the pooling, and a predictor in arrays of `ops`.
 
-    `splade` says how predicted words are pooled; `token_dense` makes the vectors of late interaction, from
-    arrays of numpy, if the predictor does not.
+    `splade` says how predicted words are pooled; `token_weights` makes sparse vectors without predicting
+    words, and `token_dense` the vectors of late interaction, if the predictor does not. Both take arrays of
+    numpy.
     """
 
     ops: Operations
@@ -42,6 +43,7 @@ class Heads:
     predictor: Predictor | None = None
     splade: Splade = field(default_factory=Splade)
     token_dense: Sequence[Step] = ()
+    token_weights: TokenWeights | None = None
 
     @property
     def predicting(self) -> Predictor:
@@ -89,7 +91,7 @@ def head_outputs(
                     classified[i] = token_ids(i)
                 case SparseWant():
                     sparse[i] = head
-    for i, arrays in (*_classes(classified, states, heads), *_words(sparse, states, heads)):
+    for i, arrays in (*_classes(classified, states, heads), *_words(sparse, states, token_ids, heads)):
         outputs[i] |= arrays
     return outputs
 
@@ -110,9 +112,16 @@ def _classes(
 
 
 def _words(
-    wants: Mapping[int, SparseWant], states: Mapping[int, FloatArray], heads: Heads
+    wants: Mapping[int, SparseWant],
+    states: Mapping[int, FloatArray],
+    token_ids: Callable[[int], NDArray[np.int64]],
+    heads: Heads,
 ) -> Iterable[tuple[int, Arrays]]:
     if not wants:
+        return
+    if heads.token_weights is not None:
+        for i, want in wants.items():
+            yield i, heads.token_weights(states[i], token_ids(i), want.top_k)
         return
     weights = word_weights(heads.predicting, [states[i] for i in wants], heads.splade, heads.ops)
     for (i, want), some in zip(wants.items(), weights, strict=True):

@@ -1,4 +1,4 @@
-"""Sparse vectors over the vocabulary from predicted words: SPLADE (Formal et al. 2021, 2022)."""
+"""Sparse vectors over the vocabulary: of predicted words, SPLADE (Formal et al. 2021, 2022), or of tokens."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -68,6 +68,31 @@ def _logarithms(logits: FloatArray, splade: Splade) -> FloatArray:
     """Log(1 + relu(x)), once or twice: it grows with x, so a maximum may be taken before it."""
     weights = np.log1p(np.maximum(logits, 0))
     return np.log1p(weights) if splade.twice else weights
+
+
+@dataclass(frozen=True)
+class TokenWeights:
+    """The weight of each token, relu(x · `weight` + `bias`), as in bge-m3 (Chen et al. 2024).
+
+    `weight` is float32 (C,). A word of the vocabulary has the largest weight of its tokens in a text; those
+    with ids in `ignored`, which stand for no word, have none.
+    """
+
+    weight: FloatArray
+    bias: float
+    ignored: frozenset[int] = frozenset()
+
+    def __call__(
+        self, state: FloatArray, token_ids: NDArray[np.int64], top_k: int | None
+    ) -> dict[str, NDArray[Any]]:
+        """Weigh the tokens of a last hidden state (N, C); returns arrays as `SparseWant` describes them."""
+        of_tokens = np.maximum(state @ self.weight + np.float32(self.bias), 0)  # (N,)
+        words, places = np.unique(token_ids, return_inverse=True)
+        weights = np.zeros(len(words), np.float32)
+        np.maximum.at(weights, places, of_tokens)
+        weights[[number in self.ignored for number in words.tolist()]] = 0
+        found = largest_words(weights, top_k)
+        return {**found, "sparse_ids": words[found["sparse_ids"]].astype(np.int32)}
 
 
 def largest_words(weights: FloatArray, top_k: int | None) -> dict[str, NDArray[Any]]:
