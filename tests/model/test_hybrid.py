@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.export import Dim
 
 from export.convert import convert
 from export.errors import ExportError
@@ -80,6 +82,37 @@ def test_an_exported_folder_has_the_same_vectors(written: Hybrid, tmp_path: Path
     """Without PyTorch: the layers are copied beside the graph."""
     export_silently(written.folder, tmp_path / "graph")
     check(written, *load_model(str(tmp_path / "graph"), kind="onnx", device="cpu"))
+
+
+class LastState(torch.nn.Module):
+    """What of a model other exporters trace."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> Any:
+        return self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+
+
+@pytest.mark.thorough
+def test_a_graph_of_another_exporter_has_the_same_vectors(written: Hybrid, tmp_path: Path) -> None:
+    """If it returns hidden states, and the layers are in its folder."""
+    shutil.copytree(written.folder, tmp_path / "m3")
+    axes = {0: Dim("batch"), 1: Dim("length")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the tracer's own
+        torch.onnx.export(
+            LastState(written.reference.model).eval(),
+            (torch.full((2, 7), 5), torch.ones(2, 7).long()),
+            tmp_path / "m3/model.onnx",
+            dynamo=True,
+            input_names=["input_ids", "attention_mask"],
+            output_names=["last_hidden_state"],
+            dynamic_shapes=(axes, axes),
+            verbose=False,
+        )
+    check(written, *load_model(str(tmp_path / "m3"), kind="onnx", device="cpu"))
 
 
 def test_the_largest_weights_are_kept(written: Hybrid) -> None:

@@ -1,6 +1,6 @@
 """The field `weights`: how much each kind of vectors counts in a score."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
 
@@ -29,7 +29,7 @@ def _weights(value: object) -> HybridWeights:
 
 _NUMBER = {"type": "number", "minimum": 0, "maximum": _LARGEST}
 Weights = Annotated[
-    HybridWeights,
+    Any,
     PlainValidator(_weights),
     WithJsonSchema({"type": "array", "items": _NUMBER, "minItems": 3, "maxItems": 3}),
 ]
