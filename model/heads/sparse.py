@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -83,16 +84,35 @@ class TokenWeights:
     ignored: frozenset[int] = frozenset()
 
     def __call__(
-        self, state: FloatArray, token_ids: NDArray[np.int64], top_k: int | None
-    ) -> dict[str, NDArray[Any]]:
-        """Weigh the tokens of a last hidden state (N, C); returns arrays as `SparseWant` describes them."""
-        of_tokens = np.maximum(state @ self.weight + np.float32(self.bias), 0)  # (N,)
-        words, places = np.unique(token_ids, return_inverse=True)
-        weights = np.zeros(len(words), np.float32)
-        np.maximum.at(weights, places, of_tokens)
-        weights[[number in self.ignored for number in words.tolist()]] = 0
-        found = largest_words(weights, top_k)
-        return {**found, "sparse_ids": words[found["sparse_ids"]].astype(np.int32)}
+        self,
+        states: Sequence[FloatArray],
+        token_ids: Sequence[NDArray[np.int64]],
+        top_k: Sequence[int | None],
+    ) -> Iterator[dict[str, NDArray[Any]]]:
+        """Weigh the tokens of sequences with these last hidden states, (N, C) each.
+
+        Yields for each the arrays that `SparseWant` describes. A NaN counts as the largest weight.
+        """
+        products = np.concatenate([state @ self.weight for state in states])  # (T,)
+        ids = np.concatenate(token_ids)
+        # Words of all sequences at once, since each call of numpy costs as much as a short text.
+        size = int(ids.max()) + 1
+        sequences = np.repeat(np.arange(len(states)), [len(state) for state in states])
+        keys, places = np.unique(sequences * size + ids, return_inverse=True)
+        weights = np.zeros(len(keys), np.float32)
+        np.maximum.at(weights, places, products + np.float32(self.bias))
+        sequences, words = np.divmod(keys, size)
+        weights[np.isin(words, self._ignored)] = 0
+        order = np.lexsort((-np.where(np.isnan(weights), np.inf, weights), sequences))
+        order = order[~(weights[order] <= 0)]
+        bounds = sequences[order].searchsorted(np.arange(len(states) + 1)).tolist()
+        for (first, after), most in zip(pairwise(bounds), top_k, strict=True):
+            chosen = order[first:after][:most]
+            yield {"sparse_ids": words[chosen].astype(np.int32), "sparse_weights": weights[chosen]}
+
+    @cached_property
+    def _ignored(self) -> NDArray[np.int64]:
+        return np.array(sorted(self.ignored), np.int64)
 
 
 def largest_words(weights: FloatArray, top_k: int | None) -> dict[str, NDArray[Any]]:
