@@ -100,7 +100,8 @@ class TokenWeights:
         sequences = np.repeat(np.arange(len(states)), [len(state) for state in states])
         keys, places = np.unique(sequences * size + ids, return_inverse=True)
         weights = np.zeros(len(keys), np.float32)
-        np.maximum.at(weights, places, products + np.float32(self.bias))
+        with np.errstate(invalid="ignore"):
+            np.maximum.at(weights, places, products + np.float32(self.bias))
         sequences, words = np.divmod(keys, size)
         weights[np.isin(words, self._ignored)] = 0
         order = np.lexsort((-np.where(np.isnan(weights), np.inf, weights), sequences))
