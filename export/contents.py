@@ -14,7 +14,7 @@ from model.checkpoints.folder import ModelFolder
 from model.checkpoints.layout import Layout
 from model.checkpoints.weights import weight_files
 from model.files import read_json
-from model.keys.files import SENTENCE_FILES
+from model.keys.files import HYBRID, SENTENCE_FILES
 from model.onnx.file import MANIFEST
 
 # Files to copy, if they exist, from the model's folder, the transformer's, and each other module's.
@@ -31,6 +31,7 @@ _TRANSFORMER = (
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.txt",
+    *HYBRID,
 )
 _MODULE = ("config.json", "model.safetensors")
 _PROJECTION = "projection"
@@ -94,7 +95,8 @@ def _other_modules(source: Path) -> Iterator[Path]:
 def source_weights(layout: Layout) -> list[Path]:
     """List the weight files of a model, in order."""
     others = (folder / "model.safetensors" for folder in layout.weighted)
-    return [*weight_files(layout.transformer), *others]
+    hybrid = (layout.transformer / file for file in HYBRID if layout.hybrid)
+    return [*weight_files(layout.transformer), *others, *hybrid]
 
 
 def digests(files: list[Path], folder: Path) -> dict[str, dict[str, Any]]:

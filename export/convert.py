@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 from export.errors import ExportError
 from export.output_folder import check_place, clear_remains, whole
+from model.checkpoints.hybrid import pickle_of
 from model.checkpoints.source import INSTALL_TORCH
 from model.errors import ModelError
+from model.keys.files import HYBRID
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +37,7 @@ of that succeeds.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Convert a folder; returns 0, or 1 after a failure, with the reason on standard error."""
     parser = argparse.ArgumentParser(prog="headlight convert", description=_DESCRIPTION)
-    parser.add_argument("model", metavar="FOLDER", type=Path, help="a folder with pytorch_model.bin")
+    parser.add_argument("model", metavar="FOLDER", type=Path, help="a folder with pickled weights")
     parser.add_argument("folder", metavar="OUT_DIR", type=Path, help="the folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT_DIR and everything in it")
     options = parser.parse_args(arguments)
@@ -60,7 +62,8 @@ def convert(source: Path, target: Path, *, overwrite: bool) -> int:
     """
     if not source.is_dir():
         raise ExportError(f"{source} is not a folder: name the folder of a model.")
-    pickled = {place: files for place in _folders(source) if (files := _weights(place))}
+    pickled = {place / _SAVED: files for place in _folders(source) if (files := _weights(place))}
+    pickled |= {source / file: [pickle] for file, pickle in _hybrid(source)}
     if not pickled:
         if any(source.glob("*.safetensors")):
             raise ExportError(f"{source} has safetensors already: serve it as it is.")
@@ -70,7 +73,7 @@ def convert(source: Path, target: Path, *, overwrite: bool) -> int:
     with whole(target) as new:
         for place in _folders(source):
             _copy(place, new / place.relative_to(source))
-        count = sum(_convert(files, new / place.relative_to(source)) for place, files in pickled.items())
+        count = sum(_convert(files, new / file.relative_to(source)) for file, files in pickled.items())
         _check_served(new, source)
     return count
 
@@ -82,10 +85,22 @@ def _folders(source: Path) -> Iterator[Path]:
 
 
 def _weights(place: Path) -> list[Path]:
-    """List the files with the weights of a folder; none if it has safetensors."""
-    if any(place.glob("*.safetensors")):
+    """List the files with the weights of a folder; none if it has safetensors of its encoder."""
+    if any(file.name not in HYBRID for file in place.glob("*.safetensors")):
         return []
     return sorted([*place.glob("pytorch_model.bin"), *place.glob("pytorch_model-*-of-*.bin")])
+
+
+def _hybrid(source: Path) -> list[tuple[str, Path]]:
+    """List the pickled layers of bge-m3 and the files to make of them; raises ExportError for one alone."""
+    found = {name: source / pickle_of(name) for name in HYBRID if not (source / name).is_file()}
+    missing = [file.name for file in found.values() if not file.is_file()]
+    if missing and len(missing) < len(found):
+        raise ExportError(
+            f"{source / missing[0]} is missing: bge-m3 has two layers beside its encoder, "
+            f"{' and '.join(map(pickle_of, HYBRID))}; fetch the model again, with all its files."
+        )
+    return [] if missing else list(found.items())
 
 
 def _copy(place: Path, new: Path) -> None:
@@ -97,7 +112,7 @@ def _copy(place: Path, new: Path) -> None:
 
 
 def _convert(files: Sequence[Path], new: Path) -> int:
-    """Write the tensors of pickled files, and compare what was written; returns their number."""
+    """Write the tensors of pickled files to the file `new`, and compare them; returns their number."""
     import torch  # noqa: PLC0415 - the command says first if it is missing
     from safetensors.torch import load_file, save_file  # noqa: PLC0415
 
@@ -114,11 +129,11 @@ def _convert(files: Sequence[Path], new: Path) -> int:
         if not isinstance(loaded, dict) or not all(isinstance(one, torch.Tensor) for one in loaded.values()):
             raise ExportError(f"{file} has no table of tensors: use a copy of the model with safetensors.")
         tensors |= {name: one.detach().contiguous().clone() for name, one in loaded.items()}
-    save_file(tensors, new / _SAVED, {"format": "pt"})
-    written = load_file(new / _SAVED)
+    save_file(tensors, new, {"format": "pt"})
+    written = load_file(new)
     same = written.keys() == tensors.keys()
     if not same or not all(_same_bits(one, written[name]) for name, one in tensors.items()):
-        raise ExportError(f"{new / _SAVED} was not written as it was read: try again.")
+        raise ExportError(f"{new} was not written as it was read: try again.")
     return len(tensors)
 
 

@@ -27,7 +27,7 @@ PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "l
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
 """What requests may choose: one mode, or `mean_max` for the two of them."""
-HeadKind = Literal["classification", "token_classification", "masked_words", "late_interaction"]
+HeadKind = Literal["classification", "token_classification", "masked_words", "late_interaction", "hybrid"]
 """What a model predicts from the last hidden state: see `docs/models.md`."""
 ScoreFunction = Literal["softmax", "sigmoid", "identity"]
 """How logits become scores."""
@@ -285,7 +285,7 @@ class HeadInfo:
     """Describes the head of a model.
 
     `labels` are those of a classifier, in the order of its logits. `activation` turns logits into scores.
-    `size` is that of the vectors of late interaction, or the number of words that can be predicted.
+    `size` is that of vectors of late interaction, which a hybrid has with weights of tokens, or of words.
     """
 
     kind: HeadKind

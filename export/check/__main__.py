@@ -35,6 +35,7 @@ _ROUTES: dict[HeadKind, str] = {
     "token_classification": "/predict",
     "masked_words": '"sparse" in the outputs of /encode',
     "late_interaction": "/rerank, and the role of /encode",
+    "hybrid": 'the weights of /rerank, and "sparse" in the outputs and the role of /encode',
 }
 """Where a client asks for what a head predicts; a classifier of one label ranks as well."""
 _SAME = 0.99

@@ -27,7 +27,8 @@ def compare(folder: Path, tokenizer: TextTokenizer, backend: Backend) -> tuple[f
     info = backend.info
     if find_spec(_PACKAGE) is None:
         raise CannotCompare("it is not installed")
-    if info.backend == "onnx" or info.head is not None:
+    predicts = info.head is not None and info.head.kind != "hybrid"
+    if info.backend == "onnx" or predicts:
         raise CannotCompare("that is done for checkpoints that make vectors and predict nothing")
     try:
         from huggingface_hub.utils.tqdm import disable_progress_bars  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Reads the modules after the pooling of a sentence-transformers folder."""
+"""Reads the modules of a sentence-transformers folder that follow its transformer."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,14 @@ from model.errors import CheckpointError
 from model.fields import switch_of
 from model.files import present, read_bytes, read_json, reason, shown
 from model.heads.dense import Dense, LayerNorm, Step, UnitLength, WholeNumbers
+from model.heads.sparse import Splade
 
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _MOST_FEATURES = 2**17
 _TORCH = "torch.nn"
 _HEADER_BYTES = 2**20
+_STRATEGIES = ("max", "sum")
+_ACTIVATIONS = ("relu", "log1p_relu")
 
 
 def read_steps(modules: Sequence[tuple[str, Path]], size: int) -> tuple[Step, ...]:
@@ -70,6 +73,20 @@ def read_dense(folders: Sequence[Path], size: int, *, level: str = "sentence_emb
     return tuple(layers)
 
 
+def read_splade(folder: Path) -> Splade:
+    """Read how a SpladePooling, in this folder, pools predicted words; raises CheckpointError."""
+    file = folder / "config.json"
+    config = read_json(file)
+    strategy, activation = config.get("pooling_strategy", "max"), config.get("activation_function", "relu")
+    for name, value, known in (
+        ("pooling_strategy", strategy, _STRATEGIES),
+        ("activation_function", activation, _ACTIVATIONS),
+    ):
+        if value not in known:
+            raise CheckpointError(f"{file}: {name} is {shown(value)}; it must be one of {', '.join(known)}.")
+    return Splade(strategy, twice=activation == "log1p_relu")
+
+
 def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_FEATURES
 
@@ -112,19 +129,22 @@ def _weights(folder: Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str,
     """Read a layer's tensors, which must have the expected names and shapes; raises CheckpointError."""
     if not present(folder / "model.safetensors"):
         raise CheckpointError(no_dense(folder))
-    # At most eight bytes per number, and a header.
-    most = 8 * sum(math.prod(shape) for shape in expected.values()) + _HEADER_BYTES
-    tensors = _tensors(folder / "model.safetensors", most)
+    tensors = read_layer(folder / "model.safetensors", sum(map(math.prod, expected.values())))
     shapes = {name: array.shape for name, array in tensors.items()}
     if shapes != expected:
         raise CheckpointError(
             f"{folder}: the weights do not fit its config.json; their shapes are {shown(shapes)} instead of "
             f"{expected}."
         )
+    return tensors
+
+
+def read_layer(file: Path, most: int) -> dict[str, FloatArray]:
+    """Read the tensors of a layer, `most` numbers at most; raises CheckpointError, also for a NaN."""
+    tensors = _tensors(file, 8 * most + _HEADER_BYTES)  # at most eight bytes per number, and a header
     if not all(np.isfinite(array).all() for array in tensors.values()):
         raise CheckpointError(
-            f"{folder / 'model.safetensors'} has a NaN or an infinity: fetch the file again, or train from a "
-            "sound checkpoint."
+            f"{file} has a NaN or an infinity: fetch the file again, or train from a sound checkpoint."
         )
     return tensors
 

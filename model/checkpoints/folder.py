@@ -7,12 +7,15 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from model.checkpoints.conversion import no_tokenizer
 from model.checkpoints.cross_encoder import why_not_comparable
 from model.checkpoints.dense import read_dense, read_steps
+from model.checkpoints.hybrid import read_hybrid, warn_of_pickles
 from model.checkpoints.late_interaction import check_roles
 from model.checkpoints.layout import Layout, read_layout
-from model.contract import Encoding, HeadInfo, ModelInfo, PoolingMode
+from model.contract import Encoding, HeadInfo, HeadKind, ModelInfo, PoolingMode
 from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
 from model.families import graph_only
@@ -23,7 +26,8 @@ from model.families.tokenizers import find_tokenizer_class, has_segments
 from model.fields import switch_of
 from model.files import read_json, reason, shown
 from model.heads.dense import Dense, First, Step, UnitLength
-from model.keys.files import check_keys
+from model.heads.sparse import TokenWeights
+from model.keys.files import HYBRID, check_keys
 from model.keys.token_roles import find_mask, find_padding
 from model.templates.places import parse_template
 from model.templates.reading import find_template, special_tokens
@@ -67,7 +71,9 @@ class ModelFolder:
     dense: tuple[Step, ...]
     layout: Layout
     token_dense: tuple[Dense, ...] = ()
-    """The layers from hidden states of tokens to the vectors of late interaction, if modules have them."""
+    """The layers from hidden states of tokens to the vectors of late interaction, if files have them."""
+    token_weights: TokenWeights | None = None
+    """What makes sparse vectors of the hidden states of tokens, in a hybrid model."""
     mask_token: int | None = None
     """The id of the token that stands for any word, if there is one."""
     padding_token: int | None = None
@@ -85,10 +91,16 @@ class ModelFolder:
         """What the model predicts without a head among its weights."""
         if not self.token_dense:
             return None
-        return HeadInfo("late_interaction", size=len(self.token_dense[-1].bias))
+        kind: HeadKind = "late_interaction" if self.token_weights is None else "hybrid"
+        return HeadInfo(kind, size=len(self.token_dense[-1].bias))
 
     def check_head(self, predicts: HeadInfo | None) -> None:
-        """Raise CheckpointError if modules need a prediction that the weights do not have."""
+        """Raise CheckpointError if what the weights predict, or do not, contradicts the other files."""
+        if self.token_weights is not None and predicts is not None:
+            raise CheckpointError(
+                f"{self.path} has the layers of bge-m3 ({', '.join(HYBRID)}), and its weights predict "
+                f"{predicts.kind}: remove these files, or use those of one model."
+            )
         if self.layout.splade is not None and (predicts is None or predicts.kind != "masked_words"):
             raise CheckpointError(
                 f"{self.path}: SpladePooling needs the weights that predict words, and they are missing: use "
@@ -197,7 +209,7 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
         # sentence-transformers truncates last: a vector that had unit length does not keep it.
         dense = (*dense, *([UnitLength()] if layout.normalize else ()), First(layout.truncate_dim))
         layout = replace(layout, normalize=False)
-    token_dense = read_dense(layout.token_dense, config.hidden_size, level="token_embeddings")
+    token_dense, token_weights = _read_token_layers(layout, config, whole)
     if layout.roles:
         masked = family is not None and family.masks_embeddings
         check_roles(file, config, layout.roles, masked_embeddings=masked)
@@ -222,8 +234,30 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
     mask = find_mask(layout.transformer, whole)
     padding = find_padding(layout.transformer, whole)
     return ModelFolder(
-        path, model_type, raw, config, tokenizer, dense, layout, token_dense, mask, padding, no_ranking
+        path,
+        model_type,
+        raw,
+        config,
+        tokenizer,
+        dense,
+        layout,
+        token_dense,
+        token_weights,
+        mask,
+        padding,
+        no_ranking,
     )
+
+
+def _read_token_layers(
+    layout: Layout, config: EncoderConfig, tokenizer: Tokenizer
+) -> tuple[tuple[Dense, ...], TokenWeights | None]:
+    """Read what makes vectors and weights of tokens; raises CheckpointError."""
+    if layout.hybrid:
+        weights, dense = read_hybrid(layout.transformer, config.hidden_size, tokenizer)
+        return (dense,), weights
+    warn_of_pickles(layout.transformer)
+    return read_dense(layout.token_dense, config.hidden_size, level="token_embeddings"), None
 
 
 def _use_template(layout: Layout, tokenizer: TemplateTokenizer) -> None:

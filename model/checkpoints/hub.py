@@ -13,7 +13,7 @@ from typing import Any
 
 from model.errors import CheckpointError
 from model.files import present, read_json, reason
-from model.keys.files import ADAPTERS, OTHER_GRAPHS, SENTENCE_FILES
+from model.keys.files import ADAPTERS, HYBRID, OTHER_GRAPHS, SENTENCE_FILES
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +23,9 @@ _SMALL = (
     "chat_template.jinja",
     *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"),
     *(ADAPTERS, "model.safetensors.index.json", "manifest.json", "artifact.metadata"),
+    *HYBRID,
 )
-"""What a folder is read by, beside its weights; the others say which weights there are."""
+"""What a folder is read by, beside the weights of its encoder; the others say which weights there are."""
 _EXPORTED = ("model.onnx", "model.onnx.data", "interventions.onnx", "prediction.safetensors")
 """The graphs of an exported folder, and what it predicts with, which are beside its tokenizer."""
 _REPORT_S = 10.0

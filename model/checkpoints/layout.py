@@ -9,18 +9,19 @@ the same in both.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from model.checkpoints.cross_encoder import LogitScore, read_logit_score
+from model.checkpoints.dense import read_splade
+from model.checkpoints.hybrid import HYBRID_ROLE, is_hybrid
 from model.checkpoints.late_interaction import read_pylate_roles, read_stanford_roles
 from model.checkpoints.sentence_config import SentenceConfig, read_sentence_config
-from model.checkpoints.splade import read_splade
 from model.contract import SIMILARITIES, PoolingMode, Role, Similarity
 from model.errors import CheckpointError
 from model.fields import switch_of
 from model.files import present, read_json, reason, shown
 from model.heads.sparse import Splade
-from model.keys.files import find_sentence_file
+from model.keys.files import HYBRID, find_sentence_file
 from model.tokenization.roles import RoleRules
 
 # sentence-transformers concatenates them in this order.
@@ -70,7 +71,8 @@ class Layout:
     compares sentence vectors. `splade` says how predicted words are pooled, None if the folder does not.
     `logit_score` says which tokens' logits are the score of a pair, None if it is no such model.
     `roles` are those of late interaction, and `token_dense` the folders of the linear layers that make its
-    vectors of tokens. `modules` are the kinds and folders of all modules.
+    vectors of tokens. `modules` are the kinds and folders of all modules. A `hybrid` model has the layers of
+    bge-m3 beside its transformer.
     """
 
     transformer: Path
@@ -88,6 +90,7 @@ class Layout:
     roles: Mapping[Role, RoleRules] = field(default_factory=dict)
     token_dense: tuple[Path, ...] = ()
     modules: tuple[tuple[str, Path], ...] = ()
+    hybrid: bool = False
 
     @property
     def weighted(self) -> tuple[Path, ...]:
@@ -97,6 +100,21 @@ class Layout:
 
 def read_layout(folder: Path) -> Layout:
     """Read the layout of a checkpoint folder; raises CheckpointError if it is not one."""
+    layout = _read_layout(folder)
+    if not is_hybrid(layout.transformer):
+        return layout
+    if layout.roles or layout.splade or layout.logit_score:
+        raise CheckpointError(
+            f"{folder} has the layers of bge-m3 ({', '.join(HYBRID)}) and says that it is a model of late "
+            "interaction, sparse vectors or scores: remove these files, or use those of one model."
+        )
+    roles: Mapping[Role, RoleRules] = dict.fromkeys(get_args(Role), HYBRID_ROLE)
+    if layout.modules:
+        return replace(layout, roles=roles, hybrid=True)
+    return replace(layout, roles=roles, hybrid=True, pooling=("cls",), normalize=True)  # as FlagEmbedding
+
+
+def _read_layout(folder: Path) -> Layout:
     modules_file = folder / "modules.json"
     if not present(modules_file):
         return Layout(

@@ -54,6 +54,11 @@ class Dense:
     adds_input: bool = False
     residual: FloatArray | None = None
 
+    @property
+    def has_residual(self) -> bool:
+        """Whether something of its input is added."""
+        return self.adds_input or self.residual is not None
+
     def size(self, _: int) -> int:
         """Return the components of its output."""
         return len(self.bias)

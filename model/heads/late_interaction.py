@@ -1,6 +1,7 @@
 """Vectors of tokens for late interaction (Khattab & Zaharia 2020, §3.3), and how to ask for them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -20,9 +21,17 @@ def want_vectors(encoding: Encoding) -> Want:
     return Want(heads=(TokenVectorsWant(encoding.vector_rows),))
 
 
-def token_vectors(hidden: FloatArray, want: TokenVectorsWant, projection: Layers) -> FloatArray:
-    """Compute vectors of tokens of a last hidden state (N, C): float32 (rows, size), each of unit norm."""
-    vectors = hidden[np.array(want.rows, np.int64)]
+def token_vectors(
+    states: Sequence[FloatArray], wants: Sequence[TokenVectorsWant], projection: Layers
+) -> Iterator[FloatArray]:
+    """Compute vectors of tokens of last hidden states, (N, C) each, all in one product.
+
+    Yields float32 (rows, size) for each, every row of unit norm.
+    """
+    rows = [state[np.array(want.rows, np.int64)] for state, want in zip(states, wants, strict=True)]
+    vectors = np.concatenate(rows)
     for layer in projection:
         vectors = layer(vectors)
-    return finish(vectors, None, normalize=True)
+    ends = accumulate(map(len, rows))
+    for part in np.split(vectors, list(ends)[:-1]):
+        yield finish(part, None, normalize=True)

@@ -3,6 +3,8 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from model.contract import (
     ChunksWant,
     ContributionsWant,
     FloatArray,
+    HeadInfo,
     LogitsWant,
     SparseWant,
     TokenVectorsWant,
@@ -20,11 +23,11 @@ from model.contract import (
 )
 from model.heads.chunks import chunk_vectors
 from model.heads.contributions import contributions
-from model.heads.dense import Parts, Step
+from model.heads.dense import Dense, Parts, Step
 from model.heads.late_interaction import Layers, token_vectors
 from model.heads.logits import predict
-from model.heads.predictor import Predictor
-from model.heads.sparse import Splade, largest_words, word_weights
+from model.heads.predictor import Linear, Predictor
+from model.heads.sparse import Splade, TokenWeights, largest_words, word_weights
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -33,8 +36,9 @@ Arrays = dict[str, NDArray[Any]]
 class Heads:
     """What a model has above its encoder: layers after the pooling, and a predictor in arrays of `ops`.
 
-    `splade` says how predicted words are pooled; `token_dense` makes the vectors of late interaction, from
-    arrays of numpy, if the predictor does not.
+    `splade` says how predicted words are pooled; `token_weights` makes sparse vectors without predicting
+    words, and `token_dense` the vectors of late interaction, if the predictor does not. Both take arrays of
+    numpy.
     """
 
     ops: Operations
@@ -42,6 +46,7 @@ class Heads:
     predictor: Predictor | None = None
     splade: Splade = field(default_factory=Splade)
     token_dense: Sequence[Step] = ()
+    token_weights: TokenWeights | None = None
 
     @property
     def predicting(self) -> Predictor:
@@ -50,13 +55,19 @@ class Heads:
             raise ValueError("the model predicts nothing")
         return self.predictor
 
-    @property
+    @cached_property
     def projection(self) -> Layers:
         """The layers from hidden states of tokens to the vectors of late interaction."""
-        if self.token_dense or self.predictor is None:
-            return self.token_dense
         predictor, ops = self.predictor, self.ops
-        return (lambda states: ops.numpy(predictor(ops.array(states), ops)),)
+        if self.token_dense:
+            plain = [
+                layer for layer in self.token_dense if isinstance(layer, Dense) and not layer.has_residual
+            ]
+            if len(plain) < len(self.token_dense):
+                return self.token_dense
+            layers = tuple(Linear(layer.weight, layer.bias, layer.activation) for layer in plain)
+            predictor = Predictor(HeadInfo("late_interaction"), None, layers).on(ops)
+        return () if predictor is None else (lambda states: ops.numpy(predictor(ops.array(states), ops)),)
 
 
 def head_outputs(
@@ -76,6 +87,7 @@ def head_outputs(
     outputs: dict[int, Arrays] = defaultdict(dict)
     classified: dict[int, NDArray[np.int64]] = {}
     sparse: dict[int, SparseWant] = {}
+    vectors: dict[int, TokenVectorsWant] = {}
     for i in wanting:
         for head in wants[i].heads:
             match head:
@@ -84,12 +96,17 @@ def head_outputs(
                 case ContributionsWant():
                     outputs[i]["contributions"] = _contributions(wants[i], states[i], heads)
                 case TokenVectorsWant():
-                    outputs[i]["token_vectors"] = token_vectors(states[i], head, heads.projection)
+                    vectors[i] = head
                 case LogitsWant():
                     classified[i] = token_ids(i)
                 case SparseWant():
                     sparse[i] = head
-    for i, arrays in (*_classes(classified, states, heads), *_words(sparse, states, heads)):
+    found = (
+        _classes(classified, states, heads),
+        _words(sparse, states, token_ids, heads),
+        _vectors(vectors, states, heads),
+    )
+    for i, arrays in chain.from_iterable(found):
         outputs[i] |= arrays
     return outputs
 
@@ -109,10 +126,25 @@ def _classes(
     return zip(members, predict(heads.predicting, some, list(members.values()), heads.ops), strict=True)
 
 
+def _vectors(
+    wants: Mapping[int, TokenVectorsWant], states: Mapping[int, FloatArray], heads: Heads
+) -> Iterable[tuple[int, Arrays]]:
+    made = token_vectors([states[i] for i in wants], list(wants.values()), heads.projection) if wants else ()
+    return ((i, {"token_vectors": some}) for i, some in zip(wants, made, strict=True))
+
+
 def _words(
-    wants: Mapping[int, SparseWant], states: Mapping[int, FloatArray], heads: Heads
+    wants: Mapping[int, SparseWant],
+    states: Mapping[int, FloatArray],
+    token_ids: Callable[[int], NDArray[np.int64]],
+    heads: Heads,
 ) -> Iterable[tuple[int, Arrays]]:
     if not wants:
+        return
+    if heads.token_weights is not None:
+        most = [want.top_k for want in wants.values()]
+        weighed = heads.token_weights([states[i] for i in wants], [token_ids(i) for i in wants], most)
+        yield from zip(wants, weighed, strict=True)
         return
     weights = word_weights(heads.predicting, [states[i] for i in wants], heads.splade, heads.ops)
     for (i, want), some in zip(wants.items(), weights, strict=True):

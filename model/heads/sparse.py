@@ -1,8 +1,9 @@
-"""Sparse vectors over the vocabulary from predicted words: SPLADE (Formal et al. 2021, 2022)."""
+"""Sparse vectors over the vocabulary: of predicted words, SPLADE (Formal et al. 2021, 2022), or of tokens."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -68,6 +69,51 @@ def _logarithms(logits: FloatArray, splade: Splade) -> FloatArray:
     """Log(1 + relu(x)), once or twice: it grows with x, so a maximum may be taken before it."""
     weights = np.log1p(np.maximum(logits, 0))
     return np.log1p(weights) if splade.twice else weights
+
+
+@dataclass(frozen=True)
+class TokenWeights:
+    """The weight of each token, relu(x · `weight` + `bias`), as in bge-m3 (Chen et al. 2024).
+
+    `weight` is float32 (C,). A word of the vocabulary has the largest weight of its tokens in a text; those
+    with ids in `ignored`, which stand for no word, have none.
+    """
+
+    weight: FloatArray
+    bias: float
+    ignored: frozenset[int] = frozenset()
+
+    def __call__(
+        self,
+        states: Sequence[FloatArray],
+        token_ids: Sequence[NDArray[np.int64]],
+        top_k: Sequence[int | None],
+    ) -> Iterator[dict[str, NDArray[Any]]]:
+        """Weigh the tokens of sequences with these last hidden states, (N, C) each.
+
+        Yields for each the arrays that `SparseWant` describes. A NaN counts as the largest weight.
+        """
+        products = np.concatenate([state @ self.weight for state in states])  # (T,)
+        ids = np.concatenate(token_ids)
+        # Words of all sequences at once, since each call of numpy costs as much as a short text.
+        size = int(ids.max()) + 1
+        sequences = np.repeat(np.arange(len(states)), [len(state) for state in states])
+        keys, places = np.unique(sequences * size + ids, return_inverse=True)
+        weights = np.zeros(len(keys), np.float32)
+        with np.errstate(invalid="ignore"):
+            np.maximum.at(weights, places, products + np.float32(self.bias))
+        sequences, words = np.divmod(keys, size)
+        weights[np.isin(words, self._ignored)] = 0
+        order = np.lexsort((-np.where(np.isnan(weights), np.inf, weights), sequences))
+        order = order[~(weights[order] <= 0)]
+        bounds = sequences[order].searchsorted(np.arange(len(states) + 1)).tolist()
+        for (first, after), most in zip(pairwise(bounds), top_k, strict=True):
+            chosen = order[first:after][:most]
+            yield {"sparse_ids": words[chosen].astype(np.int32), "sparse_weights": weights[chosen]}
+
+    @cached_property
+    def _ignored(self) -> NDArray[np.int64]:
+        return np.array(sorted(self.ignored), np.int64)
 
 
 def largest_words(weights: FloatArray, top_k: int | None) -> dict[str, NDArray[Any]]:

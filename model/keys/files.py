@@ -32,6 +32,9 @@ FILES: dict[str, Table] = {
 _TOKENIZER_ARGUMENTS = ("processor_kwargs", "tokenizer_args")
 ADAPTERS = "adapter_config.json"
 
+HYBRID = ("sparse_linear.safetensors", "colbert_linear.safetensors")
+"""The layers of bge-m3 above its encoder: for weights of tokens, and for late interaction."""
+
 OTHER_GRAPHS = tuple(
     f"model_{what}.onnx"
     for what in (

@@ -11,6 +11,13 @@ from model.files import read_json
 _MASKS = ("[MASK]", "<mask>", "<|mask|>")
 _PADDINGS = ("[PAD]", "<pad>", "<|pad|>")
 """The mask and the padding of a tokenizer whose folder names none, if it has such a special token."""
+_UNWEIGHTED = {
+    "cls_token": ("[CLS]", "<s>"),
+    "eos_token": ("</s>",),
+    "pad_token": _PADDINGS,
+    "unk_token": ("[UNK]", "<unk>"),
+}
+"""The roles of tokens that stand for no word, and the usual names."""
 
 
 def named_tokens(folder: Path, roles: Iterable[str]) -> list[str]:
@@ -31,6 +38,12 @@ def find_mask(folder: Path, tokenizer: Tokenizer) -> int | None:
 def find_padding(folder: Path, tokenizer: Tokenizer) -> int | None:
     """Return the id of the token that texts are filled up with, None if the tokenizer has none."""
     return _find(folder, tokenizer, "pad_token", _PADDINGS)
+
+
+def find_unweighted(folder: Path, tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the ids of the tokens that have no place in sparse vectors of tokens, as in FlagEmbedding."""
+    found = (_find(folder, tokenizer, role, usual) for role, usual in _UNWEIGHTED.items())
+    return frozenset(number for number in found if number is not None)
 
 
 def _find(folder: Path, tokenizer: Tokenizer, role: str, usual: Iterable[str]) -> int | None:

@@ -80,7 +80,12 @@ class OnnxBackend:
         no_ranking = folder.no_ranking or self._shared.metadata.get(graph.NO_RANKING_KEY)
         self._folder = folder = replace(folder, no_ranking=no_ranking)
         self._heads = Heads(
-            NUMPY, folder.dense, predictor, folder.layout.splade or Splade(), folder.token_dense
+            NUMPY,
+            folder.dense,
+            predictor,
+            folder.layout.splade or Splade(),
+            folder.token_dense,
+            folder.token_weights,
         )
         found = precision.name
         if found == INT8 and not self._on_cpu:

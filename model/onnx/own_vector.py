@@ -90,6 +90,8 @@ def _with_vector_alone(opened: Graph, folder: ModelFolder) -> ModelFolder:
 
 def _needs_states(folder: ModelFolder) -> str | None:
     """Return what of a folder needs the hidden states of tokens, None if nothing does."""
+    if folder.layout.hybrid:
+        return f"{folder.path} has the layers of bge-m3, which make vectors and weights of each token"
     if folder.layout.roles or folder.token_dense:
         return f"{folder.path} is a model of late interaction, which has a vector for each token"
     if folder.layout.splade is not None:

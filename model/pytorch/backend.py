@@ -112,6 +112,7 @@ class TorchBackend:
             None if predictor is None else predictor.on(ops),
             checkpoint.folder.layout.splade or Splade(),
             checkpoint.folder.token_dense,
+            checkpoint.folder.token_weights,
         )
         adapters = self.encoder.config.adapters
         self._tasks = {name: i for i, name in enumerate(adapters.tasks if adapters else ())}

@@ -28,8 +28,8 @@ class RoleRules:
 
     `length` is the most tokens it may have, the marker and special ones included. `marker` is inserted after
     the first token ("": none). A text is filled up to `length` with the token `expansion` (None: it is not),
-    to which no token attends unless `attended`. Tokens of `skipped` get no vectors; words that are not in the
-    vocabulary are skipped nowhere.
+    to which no token attends unless `attended`. Tokens of `skipped` get no vectors, nor does the first one if
+    the role `skips_first`; words that are not in the vocabulary are skipped nowhere.
     """
 
     length: int
@@ -37,6 +37,7 @@ class RoleRules:
     expansion: str | None = None
     attended: bool = False
     skipped: tuple[str, ...] = ()
+    skips_first: bool = False
 
     @property
     def hides_expansion(self) -> bool:
@@ -115,6 +116,7 @@ class RoleTokenizer:
         filled = 0 if self._expansion is None else self.max_length - length
         ids = self._extended(encoding.token_ids, self._marker, self._expansion, filled)
         marker, expansion = self._rules.marker, self._rules.expansion or ""
+        first = int(self._rules.skips_first)
         return replace(
             encoding,
             token_ids=ids,
@@ -125,7 +127,7 @@ class RoleTokenizer:
             special=self._extended(encoding.special, True, True, filled),  # noqa: FBT003
             original_length=encoding.original_length + self._inserted,
             prompt_length=encoding.prompt_length + self._inserted if encoding.prompt_length else 0,
-            vector_rows=tuple(i for i, number in enumerate(ids) if number not in self._skipped),
+            vector_rows=tuple(i for i in range(first, len(ids)) if ids[i] not in self._skipped),
             unattended=0 if self._rules.attended else filled,
         )
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from starlette.responses import Response
 
-from model.contract import Encoding, FloatArray, HeadInfo, LogitsWant, Output, Want
+from model.contract import Encoding, FloatArray, HeadInfo, LogitsWant, Output, SparseWant, Want
+from model.heads.hybrid_scores import HybridWeights, hybrid_scores
 from model.heads.late_interaction import want_vectors
 from model.heads.late_interaction_scores import max_sim
 from model.heads.scores import scores
@@ -47,7 +48,7 @@ _RANKED_BYTES, _ESCAPED_BYTES = 192, 6
 
 async def rank(exchange: Exchange, options: RankOptions) -> Response:
     """Answer with the texts in order, by the method of the model."""
-    method = choose_method(exchange.engine, exchange.state.engines)
+    method = choose_method(exchange.engine, exchange.state.engines, options.weights)
     options.check_method(method)
     if options.text_tokens is not None:
         options = replace(options, cut=await _cut(exchange, options.texts, options.text_tokens))
@@ -58,6 +59,8 @@ async def rank(exchange: Exchange, options: RankOptions) -> Response:
         return await _cross_encoder(exchange, options, head)
     if method == "late-interaction":
         return await _late_interaction(exchange, options)
+    if options.weights is not None:
+        return await _hybrid(exchange, options, options.weights)
     return await _bi_encoder(exchange, options)
 
 
@@ -164,6 +167,30 @@ async def _late_interaction(exchange: Exchange, options: RankOptions) -> Respons
     wants = [want_vectors(encoding) for encoding in encodings]
     products = rows * len(query[0].vector_rows) * size
     return await _apart(exchange, options, "late-interaction", encodings, wants, interactions, products)
+
+
+async def _hybrid(exchange: Exchange, options: RankOptions, weights: HybridWeights) -> Response:
+    """Score the texts by all vectors of a hybrid model that have a weight, from one pass of each text."""
+    info, truncation = exchange.engine.info, options.truncation
+    plan = plan_encode(OWN_VECTORS if weights.sentence else NO_VECTORS, info, info.default_task)
+    prompts = prompt_for("query", info), prompt_for("document", info)
+    query = await exchange.tokenize([options.query], truncation, prompts[0], _place, role="query")
+    texts = await exchange.tokenize(options.read, truncation, prompts[1], _TEXT_PLACE, role="document")
+    encodings = [*query, *texts]
+    size = info.head.size or 0 if info.head is not None and weights.tokens else 0
+    rows = sum(len(encoding.vector_rows) for encoding in encodings)
+    exchange.reserve_arrays((rows * size + len(encodings) * plan.sentence_size,), copies=_COPIES)
+
+    def want(encoding: Encoding) -> Want:
+        sparse = (SparseWant(),) if weights.sparse else ()
+        tokens = want_vectors(encoding).heads if weights.tokens else ()
+        return replace(plan.want(encoding), heads=(*sparse, *tokens))
+
+    def score(outputs: Sequence[Output]) -> FloatArray:
+        return hybrid_scores(outputs[0], outputs[1:], weights)
+
+    products = rows * (1 + len(query[0].vector_rows) * size) + len(encodings) * plan.sentence_size
+    return await _apart(exchange, options, "hybrid", encodings, list(map(want, encodings)), score, products)
 
 
 async def _apart(

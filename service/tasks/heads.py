@@ -1,4 +1,4 @@
-"""What heads make besides the vectors of an encoder: sparse vectors of words, and vectors of tokens.
+"""What heads make besides the vectors of an encoder: sparse vectors, and vectors of tokens.
 
 Refuses models without the head that a task needs.
 """
@@ -12,7 +12,7 @@ from model.tokenization.decoding import Decoder
 from service.echo import cut
 from service.engine.engine import Engine
 from service.tasks.errors import OptionError
-from service.tasks.results import COLUMNS, Column, Expected, Item, columns
+from service.tasks.results import Item
 from service.tasks.view import View
 
 _LISTED = 10
@@ -55,33 +55,43 @@ def _way_out(engines: Mapping[str, Engine], kinds: tuple[HeadKind, ...]) -> str:
     having = [name for name, each in engines.items() if each.info.head and each.info.head.kind in kinds]
     if having:
         return f": {choose_from(having)}"
-    if kinds == ("late_interaction",):
-        return ", and no other served model has one: serve a folder of PyLate or of Stanford's ColBERT"
-    endings = " or ".join(_CHECKPOINTS[kind] for kind in kinds)
-    return (
-        ", and no other served model has one: serve a checkpoint whose architecture in config.json ends in "
-        f"{endings}"
-    )
+    none = ", and no other served model has one"
+    if "late_interaction" in kinds:
+        return f"{none}: serve a folder of PyLate, of Stanford's ColBERT, or of bge-m3"
+    if kinds == ("hybrid",):
+        return f"{none}: serve a folder of bge-m3"
+    endings = " or ".join(_CHECKPOINTS[kind] for kind in kinds if kind in _CHECKPOINTS)
+    also = ", or a folder of bge-m3" if "hybrid" in kinds else ""
+    return f"{none}: serve a checkpoint whose architecture in config.json ends in {endings}{also}"
 
 
 @dataclass(frozen=True, slots=True)
 class SparsePlan:
-    """The sparse vectors of a request: at most `most` of a model's words each, or all above 0."""
+    """The sparse vectors of a request: at most `top_k` of a model's `words` each, or all above 0.
+
+    `words` is None for a model that weighs the tokens of a text, and no others.
+    """
 
     top_k: int | None
-    most: int
+    words: int | None
     decoder: Decoder
 
-    def extend(self, view: View) -> View:
+    def most(self, encoding: Encoding) -> int:
+        """Bound the words of one input."""
+        words = len(encoding) if self.words is None else self.words
+        return words if self.top_k is None else min(self.top_k, words)
+
+    def extend(self, view: View, encoding: Encoding) -> View:
         """Add the sparse vector to what one input returns."""
-        words = {"sparse_ids": (self.most,), "sparse_weights": (self.most,)}
+        most = self.most(encoding)
+        words = {"sparse_ids": (most,), "sparse_weights": (most,)}
         expected = replace(
             view.expected,
             arrays={**view.expected.arrays, **words},
-            column_bytes=self.decoder.most_json_bytes(self.most),
+            column_bytes=self.decoder.most_json_bytes(most),
         )
         want = replace(view.want, heads=(*view.want.heads, SparseWant(self.top_k)))
-        return replace(view, want=want, expected=expected, finish=self._name_words)
+        return replace(view, want=want, expected=expected).then(self._name_words)
 
     def _name_words(self, item: Item) -> Item:
         tokens = [self.decoder.name(number) for number in item.arrays["sparse_ids"].tolist()]
@@ -95,38 +105,49 @@ def plan_sparse(
 
     `needs` says what of the request needs them.
     """
-    words = check_head(engine, engines, "masked_words", needs=needs).size or 0
-    return SparsePlan(top_k, words if top_k is None else min(top_k, words), engine.decoder)
+    head = check_head(engine, engines, "masked_words", "hybrid", needs=needs)
+    return SparsePlan(top_k, None if head.kind == "hybrid" else head.size or 0, engine.decoder)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenVectorsPlan:
-    """The vectors of a request's texts, of `size` components each."""
+    """The vectors of the tokens of a request's texts, of `size` components each."""
 
     size: int
-    task: str | None
-    columns: Sequence[Column] = COLUMNS
 
-    def view(self, index: int, encoding: Encoding) -> View:
-        """Plan one input, which was tokenized for its role."""
-        rows = encoding.vector_rows
-        shapes = {"token_embeddings": (1, len(rows), self.size)}
-        item_columns = {**columns(index, encoding, self.columns), "token_rows": rows}
-        want = replace(want_vectors(encoding), task=self.task)
-        expected = Expected(shapes, encoding, len(rows), columns=self.columns)
-        return View(want, item_columns, expected, finish=_name_vectors)
+    def extend(self, view: View, encoding: Encoding) -> View:
+        """Add the vectors to what one input returns, which was tokenized for its role."""
+        rows, expected = encoding.vector_rows, view.expected
+        expected = replace(
+            expected,
+            arrays={**expected.arrays, "token_embeddings": (1, len(rows), self.size)},
+            labels=expected.labels + len(rows),
+        )
+        want = replace(view.want, heads=(*view.want.heads, *want_vectors(encoding).heads))
+        item_columns = {**view.columns, "token_rows": rows}
+        return replace(view, want=want, columns=item_columns, expected=expected).then(_name_vectors)
 
 
 def _name_vectors(item: Item) -> Item:
-    return replace(item, arrays={"token_embeddings": item.arrays["token_vectors"][None]})
+    arrays = dict(item.arrays)
+    arrays["token_embeddings"] = arrays.pop("token_vectors")[None]
+    return replace(item, arrays=arrays)
 
 
 def plan_token_vectors(
-    engine: Engine, engines: Mapping[str, Engine], task: str | None, chosen: Sequence[Column] = COLUMNS
+    engine: Engine, engines: Mapping[str, Engine], outputs: Sequence[str]
 ) -> TokenVectorsPlan:
-    """Check that a model is one of late interaction; raises OptionError, naming those of `engines` that are.
+    """Check that a model has vectors of tokens for late interaction; raises OptionError.
 
-    `task` is as `choose_task` returns it, and `chosen` are the columns of tokens.
+    The error names those of `engines` that have. Only hybrid models have other `outputs` beside these.
     """
-    head = check_head(engine, engines, "late_interaction", needs="role")
-    return TokenVectorsPlan(head.size or 0, task, chosen)
+    head = check_head(engine, engines, "late_interaction", "hybrid", needs="role")
+    if head.kind != "hybrid" and len(outputs) > 1:
+        raise OptionError(
+            lambda name: (
+                f"{name('role')} is of vectors of tokens alone, in a model of late interaction: set "
+                f'"{name("outputs")}" to ["tokens"], or serve a model that has the others, too, as bge-m3.'
+            ),
+            option="role",
+        )
+    return TokenVectorsPlan(head.size or 0)

@@ -8,13 +8,14 @@ from typing import Literal
 import numpy as np
 
 from model.contract import FloatArray, HeadInfo, ModelInfo, Output
+from model.heads.hybrid_scores import HybridWeights
 from model.tokenization.tokenizer import Truncation
 from service.engine.engine import Engine
 from service.tasks.attend import AttendOptions
 from service.tasks.errors import OptionError
-from service.tasks.heads import choose_from
+from service.tasks.heads import check_head, choose_from
 
-Method = Literal["cross-encoder", "late-interaction", "bi-encoder"]
+Method = Literal["cross-encoder", "late-interaction", "bi-encoder", "hybrid"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class RankOptions:
     prompt: str | None = None
     """What stands before the query, or where the chat template of pairs has a place for it."""
     truncation: Truncation = field(default_factory=Truncation)
+    weights: HybridWeights | None = None
+    """How much each kind of vectors of a hybrid model counts; None: the sentence vectors alone."""
     text_tokens: int | None = None
     """How many tokens of each text are read, from its start, special ones not counted."""
     cut: Sequence[str] | None = None
@@ -69,11 +72,16 @@ class RankOptions:
             )
 
 
-def choose_method(engine: Engine, engines: Mapping[str, Engine]) -> Method:
-    """Return how a model ranks texts; raises OptionError for one that does not.
+def choose_method(
+    engine: Engine, engines: Mapping[str, Engine], weights: HybridWeights | None = None
+) -> Method:
+    """Return how a model ranks texts; raises OptionError for one that does not, or not with `weights`.
 
-    The error says why, and names those of the served `engines` that rank texts.
+    The error says why, and names those of the served `engines` that rank texts so.
     """
+    if weights is not None:
+        check_head(engine, engines, "hybrid", needs="weights")
+        return "hybrid"
     method = _method_of(engine.info)
     if method is not None:
         return method

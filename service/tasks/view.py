@@ -29,6 +29,11 @@ class View:
     windowed: WindowedChunks | None = field(default=None, kw_only=True)
     """Of a text that is read in windows: its chunks, beside which `want` is that of the truncated text."""
 
+    def then(self, finish: Callable[[Item], Item]) -> "View":
+        """Return the view with something more to be made of its item."""
+        before = self.finish
+        return replace(self, finish=finish if before is None else lambda item: finish(before(item)))
+
     def item(self, output: Output) -> Item:
         """Build this input's response item."""
         found: dict[str, NDArray[Any] | None] = {

@@ -158,12 +158,13 @@ def test_options_without_effect_are_refused(
     [
         (
             {"outputs": ["sparse"], "model": "colbert"},
-            'The model "colbert" has no masked_words head, which "sparse" in outputs needs: '
+            'The model "colbert" has no masked_words head or hybrid head, which "sparse" in outputs needs: '
             "choose from splade.",
         ),
         (
             {"outputs": ["tokens"], "role": "query", "model": "splade"},
-            'The model "splade" has no late_interaction head, which role needs: choose from colbert.',
+            'The model "splade" has no late_interaction head or hybrid head, which role needs: '
+            "choose from colbert.",
         ),
     ],
 )

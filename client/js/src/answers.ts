@@ -38,7 +38,7 @@ export class Answer<T> implements Iterable<T> {
     readonly maxError: number | null,
     /** One id for each request of the call, to find in the service's log. */
     readonly requestIds: readonly string[],
-    /** How texts were ranked: "cross-encoder", "late-interaction" or "bi-encoder"; or explained. */
+    /** How texts were ranked: "cross-encoder", "late-interaction", "bi-encoder" or "hybrid"; or explained. */
     readonly method: string | null,
   ) {}
 

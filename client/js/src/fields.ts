@@ -163,6 +163,7 @@ export interface RerankOptions extends PromptFields, InterventionFields, CallOpt
   top_n?: number;
   return_texts?: boolean;
   raw_scores?: boolean;
+  weights?: readonly [number, number, number];
   attention?: RoundedMapFields;
 }
 

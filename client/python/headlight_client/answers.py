@@ -44,7 +44,7 @@ class Answer(Sequence[T]):
     max_error: float | None
     request_ids: tuple[str, ...]
     method: str | None = None
-    """How texts were ranked: "cross-encoder", "late-interaction" or "bi-encoder"; or explained."""
+    """How texts were ranked: "cross-encoder", "late-interaction", "bi-encoder" or "hybrid"; or explained."""
 
     @property
     def request_id(self) -> str | None:

@@ -275,6 +275,7 @@ class Routes(
         top_n: int | None = None,
         return_texts: bool | None = None,
         raw_scores: bool | None = None,
+        weights: Sequence[float] | None = None,
         prompt_name: str | None = None,
         prompt: str | None = None,
         attention: Mapping[str, Any] | None = None,

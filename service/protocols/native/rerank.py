@@ -14,6 +14,7 @@ from service.protocols.native.schemas import (
     AttentionOptions,
     PromptRequest,
 )
+from service.protocols.native.weights_field import Weights
 from service.protocols.reranking import rank
 from service.replies.style import Format
 from service.tasks.rank import Method, RankOptions
@@ -39,6 +40,12 @@ class RerankRequest(WithInterventions, PromptRequest):
     raw_scores: StrictBool = Field(
         False,  # noqa: FBT003
         description="Return the logits of a cross-encoder, before its sigmoid.",
+    )
+    weights: Weights | None = Field(
+        None,
+        description="Of a model with all three kinds of vectors, such as bge-m3: how much the cosine of the "
+        "sentence vectors, the product of the sparse vectors and the mean of the best matches of tokens "
+        "count, each at least 0. The sum is divided by that of the weights. By default, the cosine alone.",
     )
     attention: AttentionOptions | None = Field(
         None, description="Also return the attention of each returned pair; only of cross-encoders."

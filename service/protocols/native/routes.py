@@ -1,6 +1,7 @@
 """The native routes; and what answers `POST /encode` and `POST /attention`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from starlette.responses import Response
@@ -26,8 +27,7 @@ from service.replies.too_large import TooLarge, cut
 from service.tasks.attend import plan_attention
 from service.tasks.chunking.windows import LongWindows
 from service.tasks.embed import EncodePlan, held_by_chunks, plan_encode
-from service.tasks.heads import SparsePlan, plan_sparse, plan_token_vectors
-from service.tasks.precision import Precision
+from service.tasks.heads import SparsePlan, TokenVectorsPlan, plan_sparse, plan_token_vectors
 from service.tasks.prompts import choose_prompt, choose_task
 from service.tasks.view import View
 
@@ -48,24 +48,25 @@ async def encode(exchange: Exchange, body: EncodeRequest) -> Response:
     engine, engines = exchange.engine, exchange.state.engines
     task = choose_task(engine.info, body.task)
     prompt = choose_prompt(engine.info, body.prompt_name, body.prompt)
-    precision: Precision = "float32"
-    view: Callable[[int, Encoding], View]
-    holding, windows = None, list[LongWindows | None]()
+    heads: list[SparsePlan | TokenVectorsPlan] = []
+    if "sparse" in body.outputs:
+        heads.append(plan_sparse(body.top_k, engine, engines))
+    embeddings = body.embeddings
     if body.role is not None:  # a query or document, for late interaction
-        view = plan_token_vectors(engine, engines, task, body.columns).view
-    else:
-        sparse = plan_sparse(body.top_k, engine, engines) if "sparse" in body.outputs else None
-        plan = plan_encode(body.embeddings, engine.info, task)
-        view, precision = partial(_view, plan, sparse, body.inputs, windows), plan.precision
-        if plan.chunks is not None:
-            holding = Holding(partial(plan.most_chunks, body.inputs, windows), held_by_chunks)
+        heads.append(plan_token_vectors(engine, engines, body.outputs))
+        others = tuple(output for output in body.outputs if output != "tokens")
+        embeddings = replace(embeddings, outputs=others)
+    plan = plan_encode(embeddings, engine.info, task)
+    holding, windows = None, list[LongWindows | None]()
+    if plan.chunks is not None:
+        holding = Holding(partial(plan.most_chunks, body.inputs, windows), held_by_chunks)
     if body.chunks is not None and body.truncate:
         encodings, windows[:] = await exchange.tokenize_whole(
             body.inputs, body.truncation, prompt, body.overlap
         )
     else:
         encodings = await exchange.tokenize(body.inputs, body.truncation, prompt, role=body.role)
-    style = exchange.style(precision=precision)
+    style, view = exchange.style(precision=plan.precision), partial(_view, plan, heads, body.inputs, windows)
     return await exchange.answer(style, encodings, view, partial(_smaller_embeddings, body), holding)
 
 
@@ -88,14 +89,16 @@ def _smaller_embeddings(body: EncodeRequest, refused: TooLarge) -> list[str]:
 
 def _view(
     plan: EncodePlan,
-    sparse: SparsePlan | None,
+    heads: Sequence[SparsePlan | TokenVectorsPlan],
     texts: Sequence[Text],
     windows: Sequence[LongWindows | None],
     index: int,
     encoding: Encoding,
 ) -> View:
     view = plan.view(index, encoding, texts[index], windows[index] if windows else None)
-    return view if sparse is None else sparse.extend(view)
+    for head in heads:
+        view = head.extend(view, encoding)
+    return view
 
 
 async def attention(exchange: Exchange, body: AttentionRequest) -> Response:

@@ -179,7 +179,8 @@ class EncodeRequest(InputsRequest):
     outputs: Annotated[tuple[EncodeOutput, ...], Field(max_length=3), at_most(3)] = Field(
         ("sentence",),
         description="The pooled vector, contextual token vectors, and of a model that predicts masked words "
-        "its sparse vector (SPLADE, Formal et al. 2021); `[]` only with `chunks`.",
+        "its sparse vector (SPLADE, Formal et al. 2021), of bge-m3 that of its tokens; `[]` only with "
+        "`chunks`.",
     )
     pooling: Pooling | None = POOLING
     pooling_layers: IndexList = Field(
@@ -197,8 +198,9 @@ class EncodeRequest(InputsRequest):
     )
     role: Role | None = Field(
         None,
-        description="With `outputs` `tokens` alone, on a model of late interaction (ColBERT, Khattab & "
-        "Zaharia 2020): the vectors of a query's or a document's tokens, each of unit norm.",
+        description="With `tokens` in `outputs`, on a model of late interaction (ColBERT, Khattab & Zaharia "
+        "2020): the vectors of a query's or a document's tokens, each of unit norm. Only bge-m3 has other "
+        "`outputs` beside them.",
     )
     precision: Precision = Field(
         "float32",
@@ -244,7 +246,7 @@ class EncodeRequest(InputsRequest):
             raise invalid("overlap", 'has no effect with "truncate": false: leave one of them out')
 
     def _check_role(self) -> None:
-        if set(self.outputs) != {"tokens"} or self.chunks is not None:
+        if "tokens" not in self.outputs or self.chunks is not None:
             raise invalid("role", 'is of vectors of tokens: set "outputs" to ["tokens"], without chunks')
         if self.is_overridden("layers"):
             raise invalid("layers", "must be [-1] with role, whose vectors are of the last hidden state")

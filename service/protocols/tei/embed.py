@@ -84,8 +84,8 @@ async def embed_sparse(exchange: Exchange, body: EmbedSparseRequest) -> Response
     exchange.value = _words
 
     def view(_: int, encoding: Encoding) -> View:
-        extended = sparse.extend(View(want(encoding), {}, Expected()))
-        expected = replace(extended.expected, column_bytes=_WORD_BYTES * sparse.most)
+        extended = sparse.extend(View(want(encoding), {}, Expected()), encoding)
+        expected = replace(extended.expected, column_bytes=_WORD_BYTES * sparse.most(encoding))
         return replace(extended, expected=expected)
 
     return await exchange.answer(exchange.style(), encodings, view, _FEWER)

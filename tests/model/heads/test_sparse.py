@@ -15,7 +15,7 @@ from model.contract import Backend, Encoding, HeadInfo, SparseWant, Want
 from model.errors import CheckpointError
 from model.heads import sparse
 from model.heads.predictor import Linear, Predictor
-from model.heads.sparse import Splade, largest_words, word_weights
+from model.heads.sparse import Splade, TokenWeights, largest_words, word_weights
 from model.loading import load_model
 from tests.references.checkpoints import SUITED
 from tests.references.comparing import distance
@@ -149,3 +149,27 @@ def test_a_folder_may_say_how_many_words_are_kept(tmp_path: Path) -> None:
     own, asked = run(backend, encodings, [Want(heads=(SparseWant(top_k=k),)) for k in (None, 5)])
     assert [len(one.heads["sparse_ids"]) for one in (own, asked)] == [3, 5]
     assert own.heads["sparse_ids"].tolist() == asked.heads["sparse_ids"][:3].tolist()
+
+
+def test_a_word_has_the_largest_weight_of_its_tokens() -> None:
+    """Of each sequence apart; ties by id, ignored ids nowhere, and a NaN first, which a check then finds."""
+    rng = np.random.default_rng(5)
+    weight = rng.integers(-2, 3, 8).astype(np.float32)  # whole numbers, of which many are equal
+    weigh = TokenWeights(weight, 1.0, frozenset((0, 3)))
+    states = [rng.integers(-2, 3, (length, 8)).astype(np.float32) for length in (30, 1, 7)]
+    ids = [rng.integers(0, 12, len(state)) for state in states]
+    for top_k in (None, 1, 4):
+        found = weigh(states, ids, [top_k] * 3)
+        for state, numbers, arrays in zip(states, ids, found, strict=True):
+            largest: dict[int, float] = {}
+            for row, number in zip(state, numbers.tolist(), strict=True):
+                if number not in (0, 3):
+                    largest[number] = max(largest.get(number, 0.0), float(row @ weight) + 1)
+            expected = sorted((-value, number) for number, value in largest.items() if value > 0)[:top_k]
+            assert arrays["sparse_ids"].tolist() == [number for _, number in expected]
+            assert arrays["sparse_weights"].tolist() == [-value for value, _ in expected]
+    states[2][3] = np.nan
+    ids[2][3] = 5
+    _, _, broken = weigh(states, ids, [1] * 3)
+    assert broken["sparse_ids"].tolist() == [5]
+    assert np.isnan(broken["sparse_weights"]).all()
