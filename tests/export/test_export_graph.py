@@ -134,9 +134,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     @cache
     def of(kind: str) -> tuple[Encoder, ExportedGraph]:
         encoder = encoder_of(kind)
-        config = encoder.config
         path = write_graph(encoder, tmp_path_factory.mktemp(kind.replace(" ", "-")), {"made.for": "tests"})
-        return encoder, ExportedGraph(path, config.num_layers, config.num_heads, graph.by_distance(config))
+        return encoder, ExportedGraph(path, encoder.config)
 
     return of
 
@@ -193,7 +192,7 @@ def test_scores_are_computed_from_what_a_graph_hands_out(exported: Exported, kin
     padded = PaddedBatch(
         batch, range(len(SEQUENCES)), choose_fetches(want, 20, config.num_layers), 23, config
     )
-    outputs = run.session.run(padded.outputs, padded.feed(config.num_layers))
+    outputs = run.session.run(padded.outputs, padded.feed())
     taken = padded.take(dict(zip(padded.outputs, outputs, strict=True)), Heads(NUMPY, ()), Progress())
     for output, sequence in zip(taken, SEQUENCES, strict=True):
         states, _ = reference(sequence)
@@ -289,10 +288,10 @@ def test_a_graph_can_end_early(exported: Exported, kind: str) -> None:
     feeds = run.everything(run.feeds(SEQUENCES))
     whole = run(feeds)
     feeds[graph.cells(0)] = np.zeros((1, 1), np.int64)
-    feeds |= dict.fromkeys((graph.tokens(1), graph.tokens(2), *graph.layer_inputs(1)[:-1]), NOTHING)
+    feeds |= dict.fromkeys((graph.tokens(1), graph.tokens(2), *graph.layer_lists(1)), NOTHING)
     feeds[graph.cells(1)] = np.zeros((1, 1), np.int64)
     ended = run(feeds)
-    for name in (graph.state(0), *graph.layer_outputs(0, run.further)):
+    for name in (graph.state(0), *graph.layer_outputs(0, graph.by_distance(run.config))):
         assert distance(ended[name], whole[name]) < 1e-5
     assert ended[graph.state(2)].size == ended[graph.attention(1)].size == 0
 
@@ -324,14 +323,14 @@ def test_float16_is_in_the_products_alone(tmp_path: Path) -> None:
     encoder = encoder_of("plain")
     states, maps = naive(encoder)(SEQUENCES[2])
     encoder.reduce_precision(torch.float16)
-    run = ExportedGraph(write_graph(encoder, tmp_path, {}), 1, 1)
+    run = ExportedGraph(write_graph(encoder, tmp_path, {}), encoder.config)
     outputs = run(run.everything(run.feeds([SEQUENCES[2]])))
     assert {output.dtype for output in outputs.values()} == {np.dtype(np.float32)}
     assert 1e-6 < relative_distance(outputs[graph.state(1)], states[1]) < 5e-3
     assert 1e-6 < distance(outputs[graph.attention(0)][0], maps[0]) < 5e-3
     stored = {i.name: i.data_type for i in onnx.load(tmp_path / GRAPH).graph.initializer}
     halves = {name for name, kind in stored.items() if kind == onnx.TensorProto.FLOAT16}
-    assert "layers.0.query.bias" in halves
+    assert "layers.0.attention.query.bias" in halves
     assert not {name for name in halves if "norm" in name or "embeddings" in name}
 
 
