@@ -27,6 +27,8 @@ class ExportedGraph:
         options.intra_op_num_threads = 1
         self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self.path, self.config = path, config
+        self.inputs = [one.name for one in self.session.get_inputs()]
+        self.outputs = [one.name for one in self.session.get_outputs()]
         self.layers, self.heads, self.attending = config.num_layers, config.num_heads, config.attending
 
     def feeds(self, sequences: Sequence[Sequence[int]], *, padding: int = 0) -> dict[str, NDArray[np.int64]]:
@@ -58,5 +60,4 @@ class ExportedGraph:
 
     def __call__(self, feeds: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[Any]]:
         """Run; every output by its name."""
-        names = graph.output_names(self.config)
-        return dict(zip(names, self.session.run(names, dict(feeds)), strict=True))
+        return dict(zip(self.outputs, self.session.run(self.outputs, dict(feeds)), strict=True))
