@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from export.interventions import write_interventions
+from model.checkpoints.checkpoint import load_checkpoint
+from model.onnx.file import GRAPH
 from tests.references.comparing import distance, relative_distance
 from tests.references.decoders import LENGTH, PROMPTS, Embedder, write_decoder, write_embedder
 from tests.references.families import Written
+from tests.support.backends import export_folder
 from tests.support.serving import NPZ, Service, answered, assert_problem, post, read_npz, serve
 
 CLASSIFIERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -58,9 +62,18 @@ def embedders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Embedder]:
     }
 
 
-@pytest.fixture(scope="module")
-def service(embedders: dict[str, Embedder]) -> Iterator[Service]:
-    models = ",".join(f"{name}={one.folder}" for name, one in embedders.items())
+@pytest.fixture(scope="module", params=["torch", pytest.param("onnx", marks=pytest.mark.repeated)])
+def service(
+    embedders: dict[str, Embedder], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Service]:
+    """All of them, as checkpoints and as exported graphs."""
+    folders = {name: one.folder for name, one in embedders.items()}
+    if request.param == "onnx":
+        place = tmp_path_factory.mktemp("graphs")
+        folders = {name: export_folder(folder, place / name) for name, folder in folders.items()}
+        for name, folder in folders.items():
+            write_interventions(folder / GRAPH, load_checkpoint(embedders[name].folder).encoder.config)
+    models = ",".join(f"{name}={folder}" for name, folder in folders.items())
     with serve(model=models, dtype="float32", threads=1) as started:
         yield started
 
@@ -186,6 +199,8 @@ def test_layers_that_attend_are_listed(service: Service) -> None:
     """Of a model with convolutions, all layers are those; statistics name them, too."""
     (model,) = (one for one in service.http.get("/info").json()["models"] if one["name"] == "lfm2")
     assert (model["layers"], model["attention_layers"]) == (3, [1])
+    states = ["states"] if model["backend"] == "torch" else []
+    assert model["interventions"] == ["heads", "edges", *states]
     request = {"inputs": TEXTS[0], "model": "lfm2", "summary": True, "layers": "all"}
     (item,) = answered(post(service, request, "/attention"))["data"]
     assert item["layers"] == [1]
