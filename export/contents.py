@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from export.errors import ExportError
 from model.checkpoints.folder import ModelFolder
-from model.checkpoints.layout import Layout
+from model.checkpoints.layout import MODES, Layout
 from model.checkpoints.weights import weight_files
 from model.files import read_json
 from model.keys.files import HYBRID, SENTENCE_FILES
@@ -34,7 +34,7 @@ _TRANSFORMER = (
     *HYBRID,
 )
 _MODULE = ("config.json", "model.safetensors")
-_PROJECTION = "projection"
+_POOLING, _PROJECTION = "1_Pooling", "projection"
 
 
 def copy_contents(source: Path, layout: Layout, target: Path) -> None:
@@ -63,15 +63,16 @@ def add_tokenizer(folder: ModelFolder, target: Path) -> None:
 def add_projection(folder: ModelFolder, target: Path) -> None:
     """Write the projection that a model has among the weights of its encoder as a module after the pooling.
 
-    Raises ExportError for a model without modules.
+    A folder without modules gets its pooling as one, too. Raises ExportError for modules without a pooling,
+    and for files that count only beside modules.
     """
     if folder.projection is None:
         return
     file = target / "modules.json"
-    modules = read_json(file, optional=True, kind=list)
+    modules = read_json(file, kind=list) if file.is_file() else _make_modules(folder, target)
     pooled = [str(entry["type"]).rpartition(".")[2] for entry in modules]
     if "Pooling" not in pooled:
-        raise ExportError(f"{folder.path} has a projection and no modules.json with a Pooling: add one.")
+        raise ExportError(f"{folder.path} has a projection and no Pooling in modules.json: add one.")
     outputs, inputs = folder.projection.weight.shape
     identity = "torch.nn.modules.linear.Identity"
     config = {"in_features": inputs, "out_features": outputs, "bias": False, "activation_function": identity}
@@ -83,6 +84,26 @@ def add_projection(folder: ModelFolder, target: Path) -> None:
     modules.insert(pooled.index("Pooling") + 1, entry)
     numbered = [{**one, "idx": i, "name": str(i)} for i, one in enumerate(modules)]
     file.write_text(json.dumps(numbered, indent=2), encoding="utf-8")
+
+
+def _make_modules(folder: ModelFolder, target: Path) -> list[dict[str, Any]]:
+    """Write the pooling of a folder without modules; returns the modules that such a folder stands for."""
+    unread = [
+        name for name in ("config_sentence_transformers.json", *SENTENCE_FILES) if (target / name).exists()
+    ]
+    if unread:
+        raise ExportError(
+            f"{folder.path} has a projection, {', '.join(unread)} and no modules.json, without which "
+            "these are not read: add modules.json with a Transformer and a Pooling, or remove them."
+        )
+    (mode,) = folder.layout.pooling
+    named = next(name for name, one in MODES.items() if one == mode)
+    place = target / _POOLING
+    place.mkdir()
+    config = {"embedding_dimension": folder.config.hidden_size, "pooling_mode": named, "include_prompt": True}
+    (place / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    kinds = {"": "Transformer", _POOLING: "Pooling"}
+    return [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
 
 
 def _other_modules(source: Path) -> Iterator[Path]:

@@ -1,11 +1,12 @@
 """The encoder in the form that is traced to ONNX: over padded sequences, with its attention as outputs.
 
-It runs the blocks of `model/encoder/block.py`, which alone define the order of the steps. Only attention
-differs: sequences are padded to a rectangle (B, N); queries, keys and values are three products; and lists of
-indices select what is observed. These lists are inputs, because a runtime computes every output of a graph,
-whether it is fetched or not.
+It runs the blocks of `model/encoder/block.py`, which alone define the order of the steps. Only attention and
+convolutions differ: sequences are padded to a rectangle (B, N); queries, keys and values are three products;
+and lists of indices select what is observed. These lists are inputs, because a runtime computes every output
+of a graph, whether it is fetched or not.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -13,36 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.errors import ExportError
 from export.similarities import compare, prepare
 from model.encoder.attending.disentangled import distance_rows
 from model.encoder.attention import SelfAttention
 from model.encoder.block import Block
-from model.encoder.config import EncoderConfig
-from model.encoder.convolution import TokenConvolution
+from model.encoder.convolution import GatedConvolution, TokenConvolution
 from model.encoder.encoder import Encoder
+from model.encoder.feed_forward import PerLayerGate
 from model.encoder.linear import Linear
 from model.encoder.positions import alibi, by_query_and_key, distances, relative_bias, rotary_angles, visible
 
 _LOWEST = torch.finfo(torch.float32).min
-
-
-def check_traceable(config: EncoderConfig) -> None:
-    """Raise ExportError for an encoder whose layers differ more than those of a graph.
-
-    Graphs observe every layer, in which heads are alike.
-    """
-    if config.has_own_parts:
-        raise ExportError(
-            "Layers of this model have heads of their own, norms of values, or more inputs than one, which "
-            'graphs do not support: serve its weights with PyTorch (HEADLIGHT_BACKEND="torch").'
-        )
-    if len(config.attending) < config.num_layers:
-        listed = ", ".join(str(i) for i in range(config.num_layers) if i not in config.attending)
-        raise ExportError(
-            f"Layers {listed} of this model have convolutions in the place of attention, which graphs do not "
-            'support: serve its weights with PyTorch (HEADLIGHT_BACKEND="torch").'
-        )
 
 
 class TracedEncoder(nn.Module):
@@ -58,6 +40,7 @@ class TracedEncoder(nn.Module):
         self.layers = nn.ModuleList(_TracedBlock(encoder, cast(Block, block)) for block in encoder.blocks)
         self.final_norm = encoder.final_norm
         self.relative_bias = encoder.relative_bias
+        self.per_layer_inputs = encoder.per_layer_inputs
 
     def forward(
         self,
@@ -65,28 +48,34 @@ class TracedEncoder(nn.Module):
         attention_mask: Tensor,
         token_type_ids: Tensor,
         tokens: tuple[Tensor, ...],
-        lists: tuple[Tensor, ...],
+        lists: tuple[tuple[Tensor, ...], ...],
+        sequence_mask: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """Run padded sequences: inputs as in `input_names`, two groups after the third, to `output_names`."""
+        """Run padded sequences: inputs as in `input_names`, two groups after the third, to `output_names`.
+
+        `lists` has those of each layer.
+        """
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)  # (N,)
         places = self.embeddings.position_rows(positions, input_ids)  # (N,) or (B, N)
-        real = attention_mask
-        weights = self.embeddings.token_weights(input_ids, partial(_count_real, real=real))  # (B, N)
+        count = partial(_count_real, real=attention_mask)
+        weights = self.embeddings.token_weights(input_ids, count)  # (B, N)
         x = self.embeddings(input_ids, token_type_ids, places, weights)  # (B, N, C)
         states, observed = [_select(x, tokens[0])], []
+        given = None if self.per_layer_inputs is None else self.per_layer_inputs(x)  # (L, B, N, P)
+        sources = None if given is None else torch.arange(input_ids.numel()).view(input_ids.shape)  # (B, N)
+        going = _Going(attention_mask, sequence_mask, sources)
         for i, layer in enumerate(self.layers):
-            *selected, cells = lists[5 * i : 5 * i + 5]
-            x, found = layer(
-                x, self._sequences(real, cast(SelfAttention, layer.attention)), _Selected(*selected), cells
-            )
-            real = F.embedding(cells, real.reshape(-1, 1)).squeeze(-1)  # (B, N)
+            *selected, cells = lists[i]
+            attention = cast(_TracedBlock, layer).attention
+            sequences = None if attention is None else self._sequences(going.real, attention.own)
+            x, going, found = layer(x, going, sequences, selected, cells, None if given is None else given[i])
             last = i + 1 == len(self.layers)
             states.append(_select(self.final_norm(x) if last else x, tokens[i + 1]))
             observed += found
         return (*states, *observed)
 
     def _sequences(self, real: Tensor, attention: SelfAttention) -> "_Sequences":
-        """Describe the sequences to a layer; `real` (B, N) is 1 for tokens and 0 for padding."""
+        """Describe the sequences to a layer that attends; `real` (B, N) is as in `_Going`."""
         config, (count, length) = self.config, real.shape
         kinds = config.disentangled
         mask = real.bool()[:, None, None, :].expand(count, 1, length, length)
@@ -98,14 +87,32 @@ class TracedEncoder(nn.Module):
         elif config.alibi:
             bias = alibi(config.num_heads, length, real.device)
         rows = None if kinds is None else distance_rows(distances(length, real.device), kinds)
-        return _Sequences(real, mask if pairs is None else mask & pairs, bias, rows)
+        return _Sequences(mask if pairs is None else mask & pairs, bias, rows)
+
+
+class _Going(NamedTuple):
+    """Which tokens still go on, from layer to layer: int64 (B, N) each."""
+
+    # 1 for tokens that are attended to, and 0 for padding.
+    real: Tensor
+    # 1 for all tokens and 0 for padding, if there are short convolutions.
+    present: Tensor | None
+    # Where each was in the flattened batch at first, if layers get numbers of hidden state 0.
+    sources: Tensor | None
+
+    def select(self, cells: Tensor) -> "_Going":
+        """Return the same of the tokens `cells` (B, N)."""
+        real, *others = self
+
+        def of(one: Tensor) -> Tensor:
+            return F.embedding(cells, one.reshape(-1, 1)).squeeze(-1)  # (B, N)
+
+        return _Going(of(real), *(one if one is None else of(one) for one in others))
 
 
 class _Sequences(NamedTuple):
-    """What a layer needs to know about the padded sequences."""
+    """What a layer that attends needs to know about the padded sequences."""
 
-    # 1 for tokens and 0 for padding: (B, N).
-    real: Tensor
     # Which keys each query attends to: bool (B, 1, N, N), contiguous, as the runtime's kernel requires.
     mask: Tensor
     # Added to the scores, by distance: (H, 2·N − 1).
@@ -124,45 +131,75 @@ class _Selected(NamedTuple):
 
 
 class _TracedBlock(nn.Module):
-    """A block of the encoder with three products for queries, keys and values, which are observed."""
+    """A block of the encoder over padded sequences."""
 
     def __init__(self, encoder: Encoder, block: Block) -> None:
         super().__init__()
-        self.config = config = encoder.config
         self.block = block
-        self.attention = attention = cast(SelfAttention, block.attention)  # `check_traceable`
+        self.attention = None if block.attention is None else _TracedAttention(encoder, block.attention)
+
+    def forward(
+        self,
+        x: Tensor,
+        going: _Going,
+        sequences: _Sequences | None,
+        selected: Sequence[Tensor],
+        cells: Tensor,
+        given: Tensor | None,
+    ) -> tuple[Tensor, _Going, list[Tensor]]:
+        """Run the block on x (B, N, C); `given` is what it gets of hidden state 0, for all tokens there were.
+
+        Returns the next x, for the tokens `cells` (B, N) that continue, which they are, and what
+        `_TracedAttention` observes.
+        """
+        observed: list[Tensor] = []
+
+        def attend(x: Tensor) -> Tensor:
+            if self.attention is None:
+                short = cast(GatedConvolution, self.block.short_convolution)
+                return short.run_padded(x, cast(Tensor, going.present).bool())
+            output, found = self.attention(x, sequences, _Selected(*selected))
+            observed.extend(found)
+            return cast(Tensor, output)
+
+        def convolve(convolution: TokenConvolution, x: Tensor) -> Tensor:
+            return cast(Tensor, convolution(x * going.real[..., None]))
+
+        x = self.block(x, attend, convolve, lambda x: F.embedding(cells, x.flatten(0, 1)))
+        left = going.select(cells)
+        if given is not None:
+            own = F.embedding(cast(Tensor, left.sources), given.flatten(0, 1))  # (B, N, P)
+            x = cast(PerLayerGate, self.block.per_layer)(x, own)
+        return x, left, observed
+
+
+class _TracedAttention(nn.Module):
+    """Attention with three products for queries, keys and values, which are observed."""
+
+    def __init__(self, encoder: Encoder, attention: SelfAttention) -> None:
+        super().__init__()
+        self.config = config = attention.config
+        self.own = attention
         self.query, self.key, self.value = _split(attention.qkv, config.qkv_rows)
         self.output = attention.output
         self.factor = nn.Parameter(attention.factor_output(), requires_grad=False)  # (H, D, D)
         vectors = encoder.project_positions(attention) if config.disentangled else (None, None)
         self.position_keys, self.position_queries = map(_turned, vectors)  # (H, D, 2·span) each
 
-    def forward(
-        self, x: Tensor, sequences: _Sequences, selected: _Selected, cells: Tensor
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Run the block on x (B, N, C).
+    def forward(self, x: Tensor, sequences: _Sequences, selected: _Selected) -> tuple[Tensor, list[Tensor]]:
+        """Attend in x (B, N, C): to the output (B, N, C) and the observations.
 
-        Returns the next x, for the tokens `cells` (B, N) that continue, and the observations: softmax weights
-        (B, heads, rows, N), queries and keys (B, heads, N, D) each, and value norms (B, heads, N).
+        These are softmax weights (B, heads, rows, N), queries and keys (B, heads, N, D) each, and value norms
+        (B, heads, N).
         """
-        observed: list[Tensor] = []
-
-        def attend(x: Tensor) -> Tensor:
-            q, k, v = self._project(x)
-            observed.extend(self._observe(q, k, v, sequences, selected))
-            return self._mix(q, k, v, sequences)
-
-        def convolve(convolution: TokenConvolution, x: Tensor) -> Tensor:
-            return cast(Tensor, convolution(x * sequences.real[..., None]))
-
-        x = self.block(x, attend, convolve, lambda x: F.embedding(cells, x.flatten(0, 1)))
-        return x, observed
+        q, k, v = self._project(x)
+        return self._mix(q, k, v, sequences), self._observe(q, k, v, sequences, selected)
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Turn hidden states (B, N, C) into queries, keys and values, each (B, H, N, D)."""
-        attention, size = self.attention, self.config.head_size
+        attention, size = self.own, self.config.head_size
         q, k, v = (linear(x).view(*x.shape[:2], -1, size) for linear in (self.query, self.key, self.value))
-        q, k = attention.query_norm(q), attention.key_norm(k)
+        q, k, v = attention.normalize(q, k, v)
         if attention.layer.rotary is not None:
             positions = torch.arange(x.shape[1], device=x.device)
             angles = rotary_angles(positions, attention.layer.rotary)
@@ -184,7 +221,7 @@ class _TracedBlock(nn.Module):
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, sequences: _Sequences) -> Tensor:
         """Attend by dot products, with the runtime's own operator: q, k, v (B, H, N, D) to the same shape."""
-        _, mask, bias, places = sequences
+        mask, bias, places = sequences
         added, scale = mask, self.config.score_scale
         if bias is not None:
             added = torch.where(mask, by_query_and_key(bias, q.shape[2]), -torch.inf).to(q.dtype)
@@ -218,7 +255,7 @@ class _TracedBlock(nn.Module):
 
     def _prepare(self, x: Tensor, heads: Tensor | None = None) -> Tensor:
         """Turn queries or keys (B, heads, N, D), of all heads or of those listed, into what is compared."""
-        metric = self.attention.metric
+        metric = self.own.metric
         chosen = None if metric is None else _listed(metric, 0, heads)
         return prepare(x, self.config.similarity, chosen)
 
@@ -236,7 +273,7 @@ class _TracedBlock(nn.Module):
         The queries are those of all heads and positions, or of the lists `heads` and `rows`. `terms` are
         added to the scores.
         """
-        _, mask, bias, _ = sequences
+        mask, bias, _ = sequences
         scores = compare(q, k, self.config.similarity, self.config.score_scale)
         if terms is not None:
             scores = scores + terms
@@ -244,7 +281,7 @@ class _TracedBlock(nn.Module):
             pairs = by_query_and_key(_listed(bias, 0, heads), k.shape[2])  # (heads, N, N)
             scores = scores + _listed(pairs, 1, rows)
         # Without windows all rows of a bidirectional model's mask are equal, so one row is enough.
-        plain = not (self.config.causal or self.attention.layer.window)
+        plain = not (self.config.causal or self.own.layer.window)
         mask = mask[:, :, :1] if plain else _listed(mask, 2, rows)
         return torch.softmax(torch.where(mask, scores, _LOWEST), dim=-1)
 

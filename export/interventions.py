@@ -1,7 +1,8 @@
 """Derives the graph that runs interventions from an exported one, whose file of weights it shares.
 
-Nothing is traced again: a few nodes are put before the softmax of each layer, and before W_O. They read the
-further inputs that `model.onnx.names.layer_changes` lists. The graph without interventions stays as it is.
+Nothing is traced again: a few nodes are put before the softmax of each layer that attends, and before W_O.
+They read the further inputs that `model.onnx.names.layer_changes` lists. The graph without interventions
+stays as it is.
 """
 
 from collections.abc import Sequence
@@ -37,13 +38,13 @@ def write_interventions(graph: Path, config: EncoderConfig) -> Path:
 
 
 def _change(graph: GraphProto, config: EncoderConfig, *, half: bool) -> None:
-    """Put the nodes into every layer; `half` says that products are in float16."""
+    """Put the nodes into every layer that attends; `half` says that products are in float16."""
     fused = config.similarity == "dot_product"
     hides = fused and not config.biased and config.disentangled is None
     nodes = list(graph.node)
     before: dict[int, list[NodeProto]] = {}
     after: dict[int, list[NodeProto]] = {}
-    for layer, place in zip(range(config.num_layers), _softmaxes(graph, fused=fused), strict=True):
+    for layer, place in zip(config.attending, _softmaxes(graph, fused=fused), strict=True):
         softmax, mixing = nodes[place], place if fused else _next_product(nodes, place)
         before[place] = _block(layer, softmax, _MASK if fused else 0, hides=hides)
         after[mixing] = _scale(layer, nodes[mixing], half=half)
@@ -59,7 +60,7 @@ def _change(graph: GraphProto, config: EncoderConfig, *, half: bool) -> None:
 
 
 def _softmaxes(graph: GraphProto, *, fused: bool) -> list[int]:
-    """Find the node of each layer that computes the softmax for the next state, not for an output."""
+    """Find the node of each of these layers that computes the softmax for the next state, not an output."""
     outputs = {output.name for output in graph.output}
     kind = "Attention" if fused else "Softmax"
     return [i for i, x in enumerate(graph.node) if x.op_type == kind and x.output[0] not in outputs]

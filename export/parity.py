@@ -184,13 +184,14 @@ def _differences(
 
 def _interventions(info: ModelInfo, length: int) -> Interventions:
     """Choose interventions of each kind that a graph runs, one of them a row without keys."""
-    layers, heads = info.layers, info.heads
-    layer, head, token, others = length % layers, length % heads, length // 2, tuple(range(length))
+    layers, heads = info.attention_layers, info.heads
+    head, token, others = length % heads, length // 2, tuple(range(length))
+    layer, following = (layers[number % len(layers)] for number in (length, length + 1))
     return Interventions(
-        heads=(HeadScale(layer, (head,), 0.5), HeadScale((layer + 1) % layers, (heads - 1,), mean=True)),
+        heads=(HeadScale(layer, (head,), 0.5), HeadScale(following, (heads - 1,), mean=True)),
         edges=(
-            BlockedEdges((0, layer), (head,), others, (token,)),
-            BlockedEdges((layers - 1,), (0,), (token,), others),
+            BlockedEdges((layers[0], layer), (head,), others, (token,)),
+            BlockedEdges((layers[-1],), (0,), (token,), others),
         ),
     )
 
@@ -200,7 +201,8 @@ def _wants(info: ModelInfo, batch: Sequence[Encoding]) -> Iterator[list[Want]]:
     heads = tuple(range(info.heads))
     numbers = sum(len(encoding) ** 2 for encoding in batch) * info.heads
     at_once = max(1, _ROOM // numbers)
-    parts = [tuple(range(info.layers))[i : i + at_once] for i in range(0, info.layers, at_once)]
+    attending = info.attention_layers
+    parts = [attending[i : i + at_once] for i in range(0, len(attending), at_once)]
     pooling = SentenceWant(info.pooling, (info.layers,), info.normalize)
     classifies = info.head is not None and info.head.labels
     # First without observations: a graph may then use different products (int8).
@@ -216,7 +218,7 @@ def _wants(info: ModelInfo, batch: Sequence[Encoding]) -> Iterator[list[Want]]:
             sentence=pooling,
             attention=AttentionWant(first, heads),
             summary=SummaryWant(
-                tuple(range(info.layers)),
+                attending,
                 heads,
                 tuple(np.flatnonzero(encoding.special).tolist()),
                 _CONTINUOUS,

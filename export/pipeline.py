@@ -19,7 +19,6 @@ from export.contents import (
     write_manifest,
 )
 from export.errors import ExportError
-from export.graph import check_traceable
 from export.output_folder import check_place, clear_remains, whole
 from export.parity import INTERVENTIONS, Row, as_data, compare, random_encodings
 from export.precision import PRECISIONS, RANDOM, REAL, Dtype, Precision
@@ -89,7 +88,6 @@ def export(
     with whole(target) as new:
         with step("Reading the weights"):
             checkpoint, chosen = choose_task(load_checkpoint(folder), task)
-            check_traceable(checkpoint.encoder.config)
         with step(f"Tracing and writing the graph in {dtype}"):
             _write(checkpoint, new, precision, chosen, processors)
         with step("Copying the tokenizer and the modules after the encoder"):

@@ -50,29 +50,31 @@ def write_graph(encoder: Encoder, folder: Path, metadata: Mapping[str, str]) -> 
 
 def _trace(encoder: Encoder) -> onnx_ir.Model:
     """Trace the graph with an example; every dynamic axis has a name."""
-    layers = encoder.config.num_layers
+    config, layers = encoder.config, encoder.config.num_layers
     batch, length = Dim("batch"), Dim("length")
     # Three distinct tensors: the tracer would merge inputs that are the same tensor.
     ids, mask, segments = (torch.full((_BATCH, _LENGTH), fill) for fill in (0, 1, 0))
     tokens = tuple(torch.arange(_LISTED) for _ in range(layers + 1))
     token_axes = tuple({0: Dim(names.tokens(state), min=0)} for state in range(layers + 1))
-    lists: list[Tensor] = []
-    list_axes: list[dict[int, Dim]] = []
+    lists: list[tuple[Tensor, ...]] = []
+    list_axes: list[tuple[dict[int, Dim], ...]] = []
     for layer in range(layers):
-        *listed, _cells = names.layer_inputs(layer)
-        lists += [torch.zeros(_LISTED, dtype=torch.int64) for _ in listed]
-        list_axes += [{0: Dim(name, min=0)} for name in listed]
-        lists.append(torch.arange(_BATCH * _LENGTH).view(_BATCH, _LENGTH))
-        list_axes.append({0: Dim(f"batch_{layer}"), 1: Dim(f"length_{layer}")})
+        listed = names.layer_lists(layer) if layer in config.attending else []
+        cells = torch.arange(_BATCH * _LENGTH).view(_BATCH, _LENGTH)
+        lists.append((*(torch.zeros(_LISTED, dtype=torch.int64) for _ in listed), cells))
+        cell_axes = {0: Dim(f"batch_{layer}"), 1: Dim(f"length_{layer}")}
+        list_axes.append((*({0: Dim(name, min=0)} for name in listed), cell_axes))
+    rectangle = {0: batch, 1: length}
+    masks, mask_axes = ((mask.clone(),), (rectangle,)) if names.reads_sequence_mask(config) else ((), ())
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
             TracedEncoder(encoder).eval(),
-            (ids, mask, segments, tokens, tuple(lists)),
+            (ids, mask, segments, tokens, tuple(lists), *masks),
             dynamo=True,
             opset_version=OPSET,
-            dynamic_shapes=(*[{0: batch, 1: length}] * 3, token_axes, tuple(list_axes)),
-            input_names=names.input_names(layers),
-            output_names=names.output_names(layers, names.by_distance(encoder.config)),
+            dynamic_shapes=(*[rectangle] * 3, token_axes, tuple(list_axes), *mask_axes),
+            input_names=names.input_names(config),
+            output_names=names.output_names(config),
             verbose=False,
         )
     return cast(torch.onnx.ONNXProgram, program).model

@@ -164,7 +164,7 @@ def make_feed(
     feed = tokens | {graph.tokens(i): _NONE for i in range(layers)}
     feed[graph.tokens(layers)] = cells.ravel()
     for layer in range(layers):
-        feed |= dict.fromkeys(graph.layer_inputs(layer), _NONE)
+        feed |= dict.fromkeys(graph.layer_lists(layer), _NONE)
         feed[graph.cells(layer)] = cells
     for layer, heads, rows in look:
         feed[graph.heads(layer)], feed[graph.rows(layer)] = heads, rows

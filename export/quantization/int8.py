@@ -147,9 +147,7 @@ def _observable_layers(graph: GraphProto) -> dict[str, tuple[int, ...]]:
     outputs = {output.name for output in graph.output}
     found: dict[str, tuple[int, ...]] = {}
     for layer in range(len(outputs)):
-        pending = [name for name in names.layer_outputs(layer) if name in outputs]
-        if not pending:
-            break
+        pending = [name for name in names.layer_outputs(layer) if name in outputs]  # none without attention
         upstream = set()
         while pending:
             name = pending.pop()

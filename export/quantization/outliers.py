@@ -76,6 +76,10 @@ def _random_tokens(model: ModelProto, inputs: Sequence[str]) -> dict[str, NDArra
     feed = {name: cells if name.startswith("cells_") else np.zeros(0, np.int64) for name in inputs}
     return feed | {
         names.INPUT_IDS: np.random.default_rng(_SEED).integers(0, vocabulary, cells.shape),
-        names.ATTENTION_MASK: np.ones_like(cells),
+        **{
+            name: np.ones_like(cells)
+            for name in (names.ATTENTION_MASK, names.SEQUENCE_MASK)
+            if name in inputs
+        },
         names.TOKEN_TYPE_IDS: np.zeros_like(cells),
     }

@@ -161,12 +161,16 @@ class SelfAttention(nn.Module):
         given. Rows of `tasks` run with their adapters.
         """
         q, k, v = self.split(self.qkv(x, tasks))
-        q, k = self.query_norm(q), self.key_norm(k)
-        if self.config.value_norm:
-            v = F.rms_norm(v, v.shape[-1:], eps=self.config.norm_eps)
+        q, k, v = self.normalize(q, k, v)
         if rotary is not None:
             q, k = self.rotate(q, rotary), self.rotate(k, rotary)
         return q, self.repeat(k), self.repeat(v)
+
+    def normalize(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Normalise queries (…, H, D), and keys and values (…, kv_heads, D), as the config says."""
+        if self.config.value_norm:
+            v = F.rms_norm(v, v.shape[-1:], eps=self.config.norm_eps)
+        return self.query_norm(q), self.key_norm(k), v
 
     def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """View the output of `qkv`, (T, …), as queries (T, H, D), and keys and values (T, kv_heads, D)."""

@@ -11,6 +11,7 @@ from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
 from model.encoder.convolution import GatedConvolution, TokenConvolution
 from model.encoder.feed_forward import Experts, FeedForward, PerLayerGate
+from model.encoder.linear import widened
 from model.encoder.norms import make_norm
 
 Attend = Callable[[Tensor], Tensor]
@@ -22,6 +23,11 @@ Convolve = Callable[[TokenConvolution, Tensor], Tensor]
 
 def _select_all(x: Tensor) -> Tensor:
     return x
+
+
+def _normed(norm: nn.Module, output: Tensor) -> Tensor:
+    """Normalise the output of a sub-layer, of any dtype, in the float32 of its norm, if it has one."""
+    return output if isinstance(norm, nn.Identity) else norm(widened(output))
 
 
 class Block(nn.Module):
@@ -78,9 +84,9 @@ class Block(nn.Module):
         """Compute attention and feed-forward."""
         feed_forward = partial(self.feed_forward, tasks=tasks) if tasks else self.feed_forward
         attended = attend(self.attention_input(x))
-        x = x + self.attention_output_norm(x + attended if self.double_residual else attended)
+        x = x + _normed(self.attention_output_norm, x + attended if self.double_residual else attended)
         if self.norms_input:
             x = select(x)
-            return x + self.feed_forward_output_norm(feed_forward(self.feed_forward_norm(x)))
+            return x + _normed(self.feed_forward_output_norm, feed_forward(self.feed_forward_norm(x)))
         x = select(self.attention_norm(x))
         return cast(Tensor, self.feed_forward_norm(x + feed_forward(x)))

@@ -250,7 +250,7 @@ class EncoderConfig:
 
     @cached_property
     def has_own_parts(self) -> bool:
-        """Whether there is anything that PyTorch's modules alone run, besides short convolutions."""
+        """Whether there is anything that no native kernels run, besides short convolutions."""
         own_heads = any(one.head_dim or one.num_kv_heads for one in self.layers)
         return own_heads or self.value_norm or self.per_layer_size > 0
 

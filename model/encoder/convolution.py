@@ -1,5 +1,8 @@
 """Convolutions over the tokens of each sequence: beside attention, and in its place."""
 
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -45,7 +48,7 @@ def convolve_packed(convolution: TokenConvolution, x: Tensor, packing: Packing) 
 
 
 class GatedConvolution(nn.Module):
-    """W_O (c ⊙ ((b ⊙ x) ∗ K)) for packed tokens, with b, c and x = three products of the input with W.
+    """W_O (c ⊙ ((b ⊙ x) ∗ K)), with b, c and x = three products of the input with W.
 
     K of shape (C, 1, kernel_size) convolves every channel by itself; beyond the ends of a sequence there are
     zeros (Liquid AI 2025, LFM2).
@@ -61,16 +64,34 @@ class GatedConvolution(nn.Module):
         self.outer = Linear(size, size, bias=bias)
 
     def forward(self, x: Tensor, packing: Packing) -> Tensor:
-        """Map (T, C) to (T, C), each sequence by itself."""
-        before, after, gated = self.inner(x).chunk(3, dim=-1)  # (T, C) each
-        return self.outer(after * self._convolve(before * gated, packing))
+        """Map packed tokens (T, C) to (T, C), each sequence by itself."""
+        return self._mix(x, partial(self._packed_neighbours, packing=packing))
 
-    def _convolve(self, x: Tensor, packing: Packing) -> Tensor:
-        """Add up the tokens around each, (T, C), weighted by channel."""
-        earlier, later = packing.neighbours(x.device, len(x) - packing.tokens)  # (T,) each
+    def run_padded(self, x: Tensor, real: Tensor) -> Tensor:
+        """Map padded sequences (B, N, C) to the same shape; `real`, bool (B, N), is False for padding."""
+        return self._mix(x, partial(self._padded_neighbours, real=real))
+
+    def _mix(self, x: Tensor, neighbours: Callable[[Tensor], Iterable[Tensor]]) -> Tensor:
+        """Map (…, C) to (…, C); `neighbours` returns the tokens that each column of the kernel meets."""
+        before, after, gated = self.inner(x).chunk(3, dim=-1)  # (…, C) each
+        x = before * gated
         output = torch.zeros_like(x) if self.bias is None else self.bias.expand_as(x)
-        for step, weight in zip(self.convolution.steps, self.weight[:, 0].T, strict=True):
+        for neighbour, weight in zip(neighbours(x), self.weight[:, 0].T, strict=True):
+            output = output + neighbour * weight
+        return self.outer(after * output)
+
+    def _packed_neighbours(self, x: Tensor, packing: Packing) -> Iterator[Tensor]:
+        """Yield, for each column of the kernel, the tokens that it meets at each of x (T, C)."""
+        earlier, later = packing.neighbours(x.device, len(x) - packing.tokens)  # (T,) each
+        for step in self.convolution.steps:
             missing = earlier < -step if step < 0 else later < step
             # Filled, not multiplied by 0: infinities of another text would be NaN.
-            output = output + x.roll(-step, 0).masked_fill(missing[:, None], 0) * weight
-        return output
+            yield x.roll(-step, 0).masked_fill(missing[:, None], 0)
+
+    def _padded_neighbours(self, x: Tensor, real: Tensor) -> Iterator[Tensor]:
+        """Yield the same for each of x (B, N, C)."""
+        steps, length = self.convolution.steps, x.shape[1]
+        around = (0, 0, -steps[0], steps[-1])
+        wide = F.pad(x.masked_fill(~real[..., None], 0), around)  # (B, N + K − 1, C)
+        for column in range(len(steps)):
+            yield wide[:, column : column + length]

@@ -89,9 +89,9 @@ class PerLayerInputs(nn.Module):
         self.norm = make_norm(config, config.per_layer_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (T, C) to (L, T, P)."""
-        by_layer = (self.projection(x) * self.scale).view(len(x), self.layers, -1)  # (T, L, P)
-        output: Tensor = self.norm(by_layer).transpose(0, 1)
+        """Map (…, C) to (L, …, P)."""
+        by_layer = (self.projection(x) * self.scale).unflatten(-1, (self.layers, -1))  # (…, L, P)
+        output: Tensor = self.norm(by_layer).movedim(-2, 0)
         return output
 
 
@@ -107,7 +107,7 @@ class PerLayerGate(nn.Module):
         self.scale = nn.Parameter(torch.empty(1), requires_grad=False)
 
     def forward(self, x: Tensor, given: Tensor) -> Tensor:
-        """Map (T, C) to the same shape, with `given` (T, P)."""
+        """Map (…, C) to the same shape, with `given` (…, P)."""
         gated = activate(self.inner(x), self.activation) * given
         output: Tensor = (x + self.norm(self.outer(gated))) * self.scale
         return output

@@ -189,12 +189,11 @@ class OnnxBackend:
                 yield PaddedBatch(batch, some, fetches, max(lengths[i] for i in some), self._folder.config)
 
     def _compute(self, run: Callable[[Arrays, list[str]], Arrays], padded: PaddedBatch) -> Arrays:
-        layers = self.info.layers
         outputs = padded.outputs
         if not outputs:
             return {}
         if self._exposes_attention:
-            return run(padded.feed(layers), outputs)
+            return run(padded.feed(), outputs)
         shared = self._shared
         tokens = feed(shared, padded.tokens())
         if graph.TOKEN_TYPE_IDS in tokens and self._folder.config.segments < 2:
@@ -204,7 +203,7 @@ class OnnxBackend:
         names = (graph.SENTENCE,) if alone else graph.LAST_HIDDEN_STATE
         output = next(name for name in names if name in shared.outputs)
         found = run(tokens, [output])[output].astype(np.float32, copy=False)
-        return {output: found} if alone else padded.choose_states(layers, found)
+        return {output: found} if alone else padded.choose_states(self.info.layers, found)
 
 
 def find_precision(opened: Graph, file: OnnxFile, *, on_cpu: bool) -> Precision:
@@ -244,14 +243,14 @@ def check_fits(opened: Graph, folder: ModelFolder) -> None:
             f"{path} has format {written}, but this release reads format {graph.FORMAT}: export the model "
             "again, or run the release that wrote it."
         )
-    outputs = graph.output_names(config.num_layers, graph.by_distance(config))
-    names = (graph.input_names(config.num_layers), outputs)
+    names = (graph.input_names(config), graph.output_names(config))
     if (sorted(opened.inputs), sorted(opened.outputs)) != tuple(map(sorted, names)):
         raise CheckpointError(
             f"{path} does not have the {config.num_layers} layers of {_config(folder)}: the two files do not "
             "belong together, export the model again."
         )
-    sizes = {graph.state(0): config.hidden_size, graph.queries(0): config.head_size}
+    heads = {graph.queries(i): config.within(config.layer(i)).head_size for i in config.attending}
+    sizes = {graph.state(0): config.hidden_size, **heads}
     for name, size in sizes.items():
         (found,) = opened.outputs[name].shape[-1:] or [None]
         if found != size:

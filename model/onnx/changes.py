@@ -17,17 +17,17 @@ def feed_changes(
     real: NDArray[np.bool_],
     depth: int,
     *,
-    layers: int,
+    layers: Sequence[int],
     heads: int,
 ) -> dict[str, Array]:
-    """Return the inputs `names.layer_changes` of every layer, for sequences of the tokens `real` (B, N).
+    """Return the inputs `names.layer_changes` of `layers`, for sequences of the tokens `real` (B, N).
 
-    The graph has so many layers and heads. A pass ends after `depth` layers and the attention of the next
-    one; layers after that are of one token.
+    These are the layers of the graph that attend, with so many heads each. A pass ends after `depth` layers
+    and the attention of the next one; layers after that are of one token.
     """
     known = [one or Interventions() for one in interventions]
     feed: dict[str, Array] = {}
-    for layer in range(layers):
+    for layer in layers:
         runs = layer <= depth
         edges = [[x for x in one.edges if runs and layer in x.layers] for one in known]
         scaled = [[x for x in one.heads if runs and x.layer == layer] for one in known]

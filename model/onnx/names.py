@@ -2,7 +2,8 @@
 
 A graph runs B sequences padded to N tokens each. L, H, D and C are as in `model.contract`. The first three
 inputs, int64 (B, N), are those of every exported BERT. The other inputs, int64, are `cells` and the lists
-that select what the graph returns; an empty list costs nothing.
+that select what the graph returns; an empty list costs nothing. A layer that does not attend has only
+`cells`, and returns only its hidden state; a graph with such layers also reads SEQUENCE_MASK.
 
 A graph beside it also has the inputs `layer_changes`, and runs interventions. It is another one so that a run
 without them costs what it did.
@@ -26,6 +27,11 @@ NO_RANKING_KEY = "headlight.no_ranking"
 """The metadata key of why a model's vectors do not rank texts, which its weights told; absent if they do."""
 
 INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS = "input_ids", "attention_mask", "token_type_ids"
+SEQUENCE_MASK = "sequence_mask"
+"""The input int64 (B, N) of a graph with short convolutions: 1 for tokens and 0 for padding.
+
+They read tokens that ATTENTION_MASK hides, too: those that fill up a query of late interaction.
+"""
 LAST_HIDDEN_STATE = ("last_hidden_state", "token_embeddings")
 """The names that other exporters give to the output of the last layer, (B, N, C)."""
 SENTENCE = "sentence_embedding"
@@ -138,29 +144,36 @@ def by_distance(config: EncoderConfig) -> list[Callable[[int], str]]:
     return [name for name, has in used.items() if has]
 
 
-def layer_inputs(layer: int) -> list[str]:
-    """List the inputs of a layer, in the graph's order."""
-    return [name(layer) for name in (heads, rows, pair_heads, norm_heads, cells)]
+def layer_lists(layer: int) -> list[str]:
+    """List the inputs that select what is observed in a layer that attends, in the graph's order."""
+    return [name(layer) for name in (heads, rows, pair_heads, norm_heads)]
 
 
 def layer_outputs(layer: int, further: Sequence[Callable[[int], str]] = ()) -> list[str]:
-    """List the outputs of a layer, in the graph's order; `further` are those of `by_distance`."""
+    """List what is observed in a layer, in the graph's order; `further` are those of `by_distance`."""
     return [name(layer) for name in (attention, queries, keys, value_norms, *further)]
 
 
-def input_names(layers: int) -> list[str]:
-    """List every input of a graph with this number of layers, in order."""
-    lists = [tokens(number) for number in range(layers + 1)]
+def reads_sequence_mask(config: EncoderConfig) -> bool:
+    """Whether a graph has the input SEQUENCE_MASK: if some layers do not attend."""
+    return len(config.attending) < config.num_layers
+
+
+def input_names(config: EncoderConfig) -> list[str]:
+    """List every input of the graph of an encoder, in order."""
+    layers = range(config.num_layers)
+    lists = [[*(layer_lists(i) if i in config.attending else ()), cells(i)] for i in layers]
     return [
         INPUT_IDS,
         ATTENTION_MASK,
         TOKEN_TYPE_IDS,
-        *lists,
-        *(n for i in range(layers) for n in layer_inputs(i)),
+        *(tokens(number) for number in range(config.num_layers + 1)),
+        *(name for some in lists for name in some),
+        *([SEQUENCE_MASK] if reads_sequence_mask(config) else ()),
     ]
 
 
-def output_names(layers: int, further: Sequence[Callable[[int], str]] = ()) -> list[str]:
-    """List every output of a graph with this number of layers, in order; `further` is as in a layer."""
-    states = [state(number) for number in range(layers + 1)]
-    return [*states, *(n for i in range(layers) for n in layer_outputs(i, further))]
+def output_names(config: EncoderConfig) -> list[str]:
+    """List every output of the graph of an encoder, in order."""
+    states, further = [state(number) for number in range(config.num_layers + 1)], by_distance(config)
+    return [*states, *(name for i in config.attending for name in layer_outputs(i, further))]

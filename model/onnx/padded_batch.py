@@ -80,14 +80,16 @@ class PaddedBatch:
             graph.TOKEN_TYPE_IDS: self._segment_ids,
         }
 
-    def feed(self, layers: int) -> Arrays:
-        """All inputs of a graph that headlight exported to `layers` layers."""
-        feed = self.tokens()
-        feed.update((graph.tokens(i), self._cells(i)) for i in range(layers + 1))
+    def feed(self) -> Arrays:
+        """All inputs of a graph that headlight exported."""
+        feed, config = self.tokens(), self._config
+        feed.update((graph.tokens(i), self._cells(i)) for i in range(config.num_layers + 1))
+        feed.update((name, _NONE) for i in config.attending for name in graph.layer_lists(i))
         cells = np.arange(self._real.size).reshape(self._real.shape)
-        for i in range(layers):
-            feed.update((name, _NONE) for name in graph.layer_inputs(i))
+        for i in range(config.num_layers):
             feed[graph.cells(i)] = cells if i < self.fetches.depth else _NO_CELLS
+        if graph.reads_sequence_mask(config):
+            feed[graph.SEQUENCE_MASK] = self._real.astype(np.int64)
         every = np.arange(self._real.shape[1])
         for layer, heads, rows in self.fetches.maps:
             feed[graph.heads(layer)] = np.array(heads, np.int64)
@@ -98,9 +100,8 @@ class PaddedBatch:
             feed[graph.norm_heads(layer)] = np.array(heads, np.int64)
         if self.is_changed:
             changes = [want.interventions for want in self._wants]
-            feed |= feed_changes(
-                changes, self._real, self.fetches.depth, layers=layers, heads=self._config.num_heads
-            )
+            depth, layers = self.fetches.depth, config.attending
+            feed |= feed_changes(changes, self._real, depth, layers=layers, heads=config.num_heads)
         return feed
 
     @property
@@ -254,7 +255,7 @@ class _Layers(dict[int, GraphLayer]):
         config = self._config
         self[number] = layer = GraphLayer(
             similarity=config.similarity,
-            scale=config.score_scale,
+            scale=config.scale,
             causal=config.causal,
             window=config.layer(number).window,
             progress=self._progress,

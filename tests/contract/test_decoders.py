@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from export.interventions import write_interventions
+from model.checkpoints.checkpoint import load_checkpoint
+from model.onnx.file import GRAPH
 from tests.references.comparing import distance, relative_distance
 from tests.references.decoders import LENGTH, PROMPTS, Embedder, write_decoder, write_embedder
 from tests.references.families import Written
+from tests.references.interventions import run_changed
+from tests.support.backends import export_folder
 from tests.support.serving import NPZ, Service, answered, assert_problem, post, read_npz, serve
 
 CLASSIFIERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -58,9 +63,18 @@ def embedders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Embedder]:
     }
 
 
-@pytest.fixture(scope="module")
-def service(embedders: dict[str, Embedder]) -> Iterator[Service]:
-    models = ",".join(f"{name}={one.folder}" for name, one in embedders.items())
+@pytest.fixture(scope="module", params=["torch", pytest.param("onnx", marks=pytest.mark.repeated)])
+def service(
+    embedders: dict[str, Embedder], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Service]:
+    """All of them, as checkpoints and as exported graphs."""
+    folders = {name: one.folder for name, one in embedders.items()}
+    if request.param == "onnx":
+        place = tmp_path_factory.mktemp("graphs")
+        folders = {name: export_folder(folder, place / name) for name, folder in folders.items()}
+        for name, folder in folders.items():
+            write_interventions(folder / GRAPH, load_checkpoint(embedders[name].folder).encoder.config)
+    models = ",".join(f"{name}={folder}" for name, folder in folders.items())
     with serve(model=models, dtype="float32", threads=1) as started:
         yield started
 
@@ -219,11 +233,29 @@ def test_layers_that_do_not_attend_have_no_maps_and_no_heads(
     assert said in assert_problem(response, 422, kind, field=field)["detail"]
 
 
+@pytest.mark.parametrize("name", ["lfm2", "embedding-gemma2"])
+def test_edges_are_blocked_in_layers_that_attend(
+    name: str, embedders: dict[str, Embedder], service: Service
+) -> None:
+    """As by hooks: a key is hidden from all queries of a head, and in causal order from its own row too."""
+    blocked: dict[str, Any] = {"kind": "edges", "layers": [1], "heads": [0, 2], "queries": "all", "keys": [0]}
+    request = {"inputs": TEXTS[0], "model": name, "interventions": [blocked]}
+    (item,) = answered(post(service, request, "/attention"))["data"]
+    ids, written = item["token_ids"], embedders[name]
+    change = {**blocked, "queries": range(len(ids))}
+    model = Written(written.folder, written.model, takes_segments=False)
+    _, expected = run_changed(model, ids, [0] * len(ids), [change])
+    assert (expected[-1 if name == "lfm2" else 1, [0, 2], :, 0] == 0).all()
+    assert distance(np.array(item["attention"]), expected) <= BOUND
+
+
 def test_gradients_need_one_place_that_reads_the_embeddings(service: Service) -> None:
     """In EmbeddingGemma 2 every layer reads them."""
     request = {"inputs": [["the boy", "a man"]], "model": "embedding-gemma2", "method": "gradient"}
     document = assert_problem(post(service, request, "/explain"), 422, "unsupported", field="method")
-    assert 'every layer of the model "embedding-gemma2" reads the embeddings' in document["detail"]
+    (model,) = (one for one in service.http.get("/info").json()["models"] if one["name"] == request["model"])
+    why = "reads the embeddings" if model["backend"] == "torch" else "runs as a graph, through which nothing"
+    assert why in document["detail"]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from dataclasses import fields
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -18,13 +17,13 @@ from model.arrays import NUMPY
 from model.contract import AttentionWant, Batch, Want
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
-from model.encoder.parts import Convolution, Disentangled, LayerConfig, RelativeBias, Rotary
 from model.heads.running import Heads
 from model.onnx import names as graph
 from model.onnx.fetches import choose_fetches
 from model.onnx.file import GRAPH
 from model.onnx.padded_batch import PaddedBatch
 from model.progress import Progress
+from tests.export.kinds import KINDS, SIZES
 from tests.references.comparing import distance, relative_distance
 from tests.references.encoder import softmax
 from tests.support.exported import NOTHING, ExportedGraph
@@ -32,93 +31,6 @@ from tests.support.product import Array, naive, random_encoder
 
 pytestmark = pytest.mark.thorough
 
-SIZES = {"vocab_size": 13, "hidden_size": 24, "num_layers": 2, "num_heads": 4, "intermediate_size": 40}
-# Every choice that there is, in as few encoders as it takes: tracing one takes seconds.
-KINDS: dict[str, dict[str, Any]] = {
-    "bert": {"segments": 2, "max_positions": 40},
-    "paper": {
-        "positions": "sinusoidal",
-        "scale_embeddings": True,
-        "embedding_norm": False,
-        "norm": "pre",
-        "norm_eps": 1e-5,
-        "activation": "relu",
-        "causal": True,
-        "padding_id": 7,
-        "position_offset": 8,
-        "output_bias": False,
-    },
-    "rotary": {
-        "positions": "none",
-        "layers": (LayerConfig(2, Rotary.of(6, 160_000.0)), LayerConfig(0, Rotary.of(4, interleaved=True))),
-        "num_kv_heads": 2,
-        "qk_norm": "joint",
-        "double_residual": True,
-        "gated": True,
-        "activation": "silu",
-        "segments": 1,
-        "token_dropout": 7,
-    },
-    "relative": {
-        "positions": "none",
-        "relative_bias": RelativeBias(8, 6),
-        "norm": "pre",
-        "gated": True,
-        "activation": "gelu_tanh",
-        "shared": (0, 0),
-    },
-    "per layer": {
-        "positions": "none",
-        "relative_bias": RelativeBias(8, 6, per_layer=True, table_rows=11),
-        "norm": "pre",
-        "norm_kind": "rms",
-        "qkv_bias": False,
-        "inner_bias": False,
-        "outer_bias": False,
-        "head_dim": 10,
-        "scale": 0.7,
-        "qk_norm": "rms",
-    },
-    "alibi": {
-        "alibi": True,
-        "num_heads": 3,
-        "max_positions": 320,
-        "padding_id": 1,
-        "position_offset": 2,
-        "embedding_size": 10,
-        "norm": "sandwich",
-        "norm_bias": False,
-        "qk_norm": "layer",
-        "layers": (LayerConfig(3, attention_norm=False), LayerConfig()),
-    },
-    "cosine": {
-        "similarity": "cosine",
-        "scale": 3.0,
-        "positions": "sinusoidal",
-        "alibi": True,
-        "num_layers": 1,
-    },
-    "manhattan": {"similarity": "manhattan", "causal": True, "head_dim": 11, "num_kv_heads": 2},
-    "mahalanobis": {
-        "similarity": "mahalanobis",
-        "layers": (LayerConfig(2), LayerConfig(rotary=Rotary.of(6))),
-        "relative_bias": RelativeBias(8, 6),
-        "shared": (0, 1),
-    },
-    "disentangled": {
-        "positions": "none",
-        "disentangled": Disentangled(9, 6, norm=True),
-        "embedding_size": 10,
-        "project_first": True,
-        "layers": (LayerConfig(convolution=Convolution(3, 2)), LayerConfig(1)),
-    },
-    "shared projections": {
-        "positions": "none",
-        "disentangled": Disentangled(9, shared=True, content_to_position=False),
-        "causal": True,
-    },
-    "plain": {"positions": "none", "activation": "gelu_tanh", "num_heads": 1, "num_layers": 1},
-}
 SEQUENCES = [[1], [5, 3, 2], [i * 7 % 13 for i in range(20)], [4, 0, 12, 7, 7, 1, 9], [2, 2]]
 Exported = Callable[[str], tuple[Encoder, ExportedGraph]]
 
@@ -134,9 +46,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     @cache
     def of(kind: str) -> tuple[Encoder, ExportedGraph]:
         encoder = encoder_of(kind)
-        config = encoder.config
         path = write_graph(encoder, tmp_path_factory.mktemp(kind.replace(" ", "-")), {"made.for": "tests"})
-        return encoder, ExportedGraph(path, config.num_layers, config.num_heads, graph.by_distance(config))
+        return encoder, ExportedGraph(path, encoder.config)
 
     return of
 
@@ -147,7 +58,7 @@ def norms_of(encoder: Encoder, layer: int, state: Array) -> Array:
     _, _, values = reference.project(layer, state)
     first = config.shared[layer] if config.shared else layer
     output = reference.weights[f"blocks.{first}.attention.output.weight"].reshape(
-        config.hidden_size, config.num_heads, config.head_size
+        config.hidden_size, config.num_heads, -1
     )
     return np.stack([np.linalg.norm(values[h] @ output[:, h].T, axis=-1) for h in range(config.num_heads)])
 
@@ -164,7 +75,7 @@ def test_every_choice_of_the_config_is_in_the_graph(exported: Exported, kind: st
         for number, state in enumerate(states):
             found = outputs[graph.state(number)].reshape(len(SEQUENCES), -1, state.shape[1])
             assert relative_distance(found[row, :size], state) < 2e-5
-        for layer, map_ in enumerate(maps):
+        for layer, map_ in zip(encoder.config.attending, maps, strict=True):
             found = outputs[graph.attention(layer)][row]
             assert distance(found[:, :size, :size], map_) < 2e-5
             assert np.all(found[:, :size, size:] == 0)  # nobody looks at padding
@@ -185,7 +96,7 @@ def test_scores_are_computed_from_what_a_graph_hands_out(exported: Exported, kin
     """Queries, keys and bias give the naive encoder's scores, with scale, order and windows of each layer."""
     encoder, run = exported(kind)
     config, reference = encoder.config, naive(encoder)
-    layers, heads = tuple(range(config.num_layers)), (config.num_heads - 1, 0)
+    layers, heads = config.attending, (config.num_heads - 1, 0)
     want = Want(attention=AttentionWant(layers, heads, weights="score"))
     ids = np.concatenate(SEQUENCES)
     starts = np.array([0, *accumulate(map(len, SEQUENCES))])
@@ -193,16 +104,16 @@ def test_scores_are_computed_from_what_a_graph_hands_out(exported: Exported, kin
     padded = PaddedBatch(
         batch, range(len(SEQUENCES)), choose_fetches(want, 20, config.num_layers), 23, config
     )
-    outputs = run.session.run(padded.outputs, padded.feed(config.num_layers))
+    outputs = run.session.run(padded.outputs, padded.feed())
     taken = padded.take(dict(zip(padded.outputs, outputs, strict=True)), Heads(NUMPY, ()), Progress())
     for output, sequence in zip(taken, SEQUENCES, strict=True):
         states, _ = reference(sequence)
         assert output.attention is not None
-        for layer in layers:
+        for layer, found in zip(layers, output.attention, strict=True):
             expected = reference.scores(layer, states[layer])[list(heads)]
             seen = np.isfinite(expected)
-            assert relative_distance(output.attention[layer][seen], expected[seen]) < 2e-5
-            assert np.all(output.attention[layer][~seen] == -np.inf)
+            assert relative_distance(found[seen], expected[seen]) < 2e-5
+            assert np.all(found[~seen] == -np.inf)
 
 
 @pytest.mark.parametrize("kind", ["bert", "plain"])
@@ -282,23 +193,31 @@ def test_lists_choose(exported: Exported) -> None:
     assert chosen[graph.state(0)].size == chosen[graph.attention(0)].size == 0
 
 
-@pytest.mark.parametrize("kind", ["bert", "paper", "relative", "per layer", "alibi", "disentangled"])
+@pytest.mark.parametrize(
+    "kind",
+    [*("bert", "paper", "relative", "per layer", "alibi", "disentangled", "heads by layer", "convolutions")],
+)
 def test_a_graph_can_end_early(exported: Exported, kind: str) -> None:
     """With one cell after the first layer its map and the state before it are as ever."""
     _, run = exported(kind)
     feeds = run.everything(run.feeds(SEQUENCES))
     whole = run(feeds)
     feeds[graph.cells(0)] = np.zeros((1, 1), np.int64)
-    feeds |= dict.fromkeys((graph.tokens(1), graph.tokens(2), *graph.layer_inputs(1)[:-1]), NOTHING)
+    later = graph.layer_lists(1) if 1 in run.attending else []
+    feeds |= dict.fromkeys((graph.tokens(1), graph.tokens(2), *later), NOTHING)
     feeds[graph.cells(1)] = np.zeros((1, 1), np.int64)
     ended = run(feeds)
-    for name in (graph.state(0), *graph.layer_outputs(0, run.further)):
+    for name in (graph.state(0), *graph.layer_outputs(0, graph.by_distance(run.config))):
         assert distance(ended[name], whole[name]) < 1e-5
-    assert ended[graph.state(2)].size == ended[graph.attention(1)].size == 0
+    assert all(ended[name].size == 0 for name in (graph.state(2), graph.attention(1)) if name in ended)
 
 
 @pytest.mark.parametrize(
-    "kind", ["bert", "paper", "rotary", "relative", "per layer", "alibi", "disentangled"]
+    "kind",
+    [
+        *("bert", "paper", "rotary", "relative", "per layer", "alibi", "disentangled"),
+        *("heads by layer", "convolutions"),
+    ],
 )
 def test_some_sequences_can_go_on_alone(exported: Exported, kind: str) -> None:
     """Cells leave sequences and columns out after a layer; what goes on is as it would have been."""
@@ -308,7 +227,7 @@ def test_some_sequences_can_go_on_alone(exported: Exported, kind: str) -> None:
     stay = [3, 1]  # the longest of them has 7 tokens
     feeds[graph.cells(0)] = (np.array(stay)[:, None] * length + np.arange(7)).astype(np.int64)
     feeds[graph.cells(1)] = np.arange(14).reshape(2, 7)
-    feeds[graph.rows(1)] = np.arange(7)
+    feeds |= {graph.rows(1): np.arange(7)} if 1 in run.attending else {}
     feeds[graph.tokens(1)] = feeds[graph.tokens(2)] = np.arange(14)
     outputs = run(feeds)
     for row, sequence in enumerate(stay):
@@ -316,7 +235,8 @@ def test_some_sequences_can_go_on_alone(exported: Exported, kind: str) -> None:
         states, maps = naive(encoder)(ids)
         found = outputs[graph.state(2)].reshape(2, 7, -1)[row, : len(ids)]
         assert relative_distance(found, states[2]) < 2e-5
-        assert distance(outputs[graph.attention(1)][row, :, : len(ids), : len(ids)], maps[1]) < 2e-5
+        if 1 in run.attending:
+            assert distance(outputs[graph.attention(1)][row, :, : len(ids), : len(ids)], maps[1]) < 2e-5
 
 
 def test_float16_is_in_the_products_alone(tmp_path: Path) -> None:
@@ -324,14 +244,14 @@ def test_float16_is_in_the_products_alone(tmp_path: Path) -> None:
     encoder = encoder_of("plain")
     states, maps = naive(encoder)(SEQUENCES[2])
     encoder.reduce_precision(torch.float16)
-    run = ExportedGraph(write_graph(encoder, tmp_path, {}), 1, 1)
+    run = ExportedGraph(write_graph(encoder, tmp_path, {}), encoder.config)
     outputs = run(run.everything(run.feeds([SEQUENCES[2]])))
     assert {output.dtype for output in outputs.values()} == {np.dtype(np.float32)}
     assert 1e-6 < relative_distance(outputs[graph.state(1)], states[1]) < 5e-3
     assert 1e-6 < distance(outputs[graph.attention(0)][0], maps[0]) < 5e-3
     stored = {i.name: i.data_type for i in onnx.load(tmp_path / GRAPH).graph.initializer}
     halves = {name for name, kind in stored.items() if kind == onnx.TensorProto.FLOAT16}
-    assert "layers.0.query.bias" in halves
+    assert "layers.0.attention.query.bias" in halves
     assert not {name for name in halves if "norm" in name or "embeddings" in name}
 
 
@@ -345,6 +265,7 @@ def test_float16_is_in_the_products_alone(tmp_path: Path) -> None:
         *((kind, [graph.position_bias]) for kind in ("relative", "alibi")),
         ("disentangled", [graph.position_keys, graph.position_queries]),
         ("shared projections", [graph.position_queries]),
+        ("convolutions", []),
     ],
 )
 def test_a_graph_has_the_names_and_the_format_that_its_readers_know(
@@ -352,11 +273,14 @@ def test_a_graph_has_the_names_and_the_format_that_its_readers_know(
 ) -> None:
     """Inputs and outputs are those of `model/onnx/names.py`, in order; the metadata has the format."""
     _, run = exported(kind)
-    session = run.session
-    assert [i.name for i in session.get_inputs()] == graph.input_names(2)
-    assert [o.name for o in session.get_outputs()] == graph.output_names(2, further)
+    assert run.inputs == graph.input_names(run.config)
+    assert run.outputs == graph.output_names(run.config)
+    assert graph.by_distance(run.config) == further
+    attends = [f"heads_{layer}" in run.inputs and f"queries_{layer}" in run.outputs for layer in (0, 1)]
+    assert attends == [True, kind != "convolutions"]
+    assert ("sequence_mask" in run.inputs) == (kind == "convolutions")
     expected = {graph.FORMAT_KEY: graph.FORMAT, "made.for": "tests"}
-    assert session.get_modelmeta().custom_metadata_map == expected
+    assert run.session.get_modelmeta().custom_metadata_map == expected
 
 
 def test_a_file_says_nothing_of_where_it_was_made(exported: Exported) -> None:

@@ -56,7 +56,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
         target = folder / "int8" / GRAPH
         target.parent.mkdir()
         quantize(source, target, "any")
-        return ExportedGraph(source, LAYERS, HEADS), ExportedGraph(target, LAYERS, HEADS)
+        return ExportedGraph(source, encoder.config), ExportedGraph(target, encoder.config)
 
     return of
 

@@ -145,7 +145,7 @@ class NaiveEncoder:
         self.head_size = config.head_dim or config.hidden_size // config.num_heads
 
     def __call__(self, ids: Ids, segments: Ids | None = None) -> tuple[list[Array], Array]:
-        """Hidden states, L + 1 of (N, C), and attention weights (L, H, N, N)."""
+        """Hidden states, L + 1 of (N, C), and attention weights (L, H, N, N) of the layers that attend."""
         x = self._embed(ids, segments or [0] * len(ids))
         states, maps = [x], []
         for number in range(self.config.num_layers):
@@ -153,19 +153,19 @@ class NaiveEncoder:
             if self.config.per_layer_size:
                 x = self._gate_by_layer(number, x, states[0])
             states.append(x)
-            maps.append(weights)
+            maps += [] if weights is None else [weights]
         if self.config.norm != "post":
             states[-1] = self._norm("final_norm", x)
         return states, np.stack(maps)
 
     def project(self, number: int, state: Array) -> tuple[Array, Array, Array]:
         """What a layer compares and mixes of the hidden state before it: q, k, v, each (H, N, D)."""
-        config, name, size = self.config, self._name(number), self.head_size
-        heads, rotary = config.num_heads, self._layer(number).rotary
+        config, name, layer = self.config, self._name(number), self._layer(number)
+        heads, rotary, size = config.num_heads, layer.rotary, layer.head_dim or self.head_size
         x = state if config.norm == "post" else self._attention_norm(number, state)
         columns = self._linear(name + "attention.qkv", x, bias=config.qkv_bias)
         vectors = list(columns.reshape(len(x), -1, size).transpose(1, 0, 2))
-        groups = config.num_kv_heads or heads
+        groups = layer.num_kv_heads or config.num_kv_heads or heads
         q, k, v = vectors[:heads], vectors[heads : heads + groups], vectors[heads + groups :]
         if config.qk_norm == "joint":
             q = self._joint_norm(name + "attention.query_norm", q)
@@ -231,7 +231,7 @@ class NaiveEncoder:
         x = self._norm("embeddings.norm", x) if config.embedding_norm else x
         return self._linear("embeddings.projection", x, bias=True) if config.embedding_size else x
 
-    def _block(self, number: int, x: Array) -> tuple[Array, Array]:
+    def _block(self, number: int, x: Array) -> tuple[Array, Array | None]:
         output, weights = self._transform(number, x)
         convolution, name = self._layer(number).convolution, self._name(number)
         if convolution is None:
@@ -260,9 +260,26 @@ class NaiveEncoder:
                 output[token, channel] += x[neighbour, first : first + seen] @ kernel[channel, :, step]
         return activation(output, convolution.activation)
 
-    def _transform(self, number: int, x: Array) -> tuple[Array, Array]:
-        name, order = self._name(number), self.config.norm
-        mixed, weights = self._attend(number, x)
+    def _short_convolve(self, number: int, state: Array) -> Array:
+        """The weighted sum of a few tokens, channel by channel, in the place of attention (LFM2)."""
+        convolution, name = self._layer(number).short_convolution, self._name(number) + "short_convolution."
+        x = state if self.config.norm == "post" else self._attention_norm(number, state)
+        before, after, gated = np.split(self._linear(name + "inner", x, bias=convolution.bias), 3, axis=1)
+        kernel, width = self.weights[name + "weight"][:, 0], convolution.kernel_size
+        reach = width - 1 if convolution.causal else width // 2
+        summed = np.zeros_like(x) + (self.weights[name + "bias"] if convolution.bias else 0)
+        for token, column in np.ndindex(len(x), width):
+            neighbour = token + column - reach
+            if 0 <= neighbour < len(x):
+                summed[token] += before[neighbour] * gated[neighbour] * kernel[:, column]
+        return self._linear(name + "outer", after * summed, bias=convolution.bias)
+
+    def _transform(self, number: int, x: Array) -> tuple[Array, Array | None]:
+        name, order, weights = self._name(number), self.config.norm, None
+        if self._layer(number).short_convolution is None:
+            mixed, weights = self._attend(number, x)
+        else:
+            mixed = self._short_convolve(number, x)
         if self.config.double_residual:
             mixed = self._norm(name + "attention_output_norm", x + mixed)
         if order == "post":

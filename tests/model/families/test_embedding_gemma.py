@@ -5,22 +5,40 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from export.contents import add_projection, copy_contents
 from export.errors import ExportError
+from export.precision import PRECISIONS, Dtype
 from model.checkpoints.checkpoint import load_checkpoint
-from model.contract import SentenceWant, Want
+from model.checkpoints.folder import read_folder
+from model.contract import AttentionWant, Backend, Encoding, SentenceWant, Want
 from model.errors import CheckpointError
 from model.families.decoders.embedding_gemma import read_text, read_whole
+from model.onnx.backend import OnnxBackend
+from model.onnx.file import GRAPH, OnnxFile
 from model.pytorch.backend import TorchBackend
-from tests.model.test_interventions import check
-from tests.references.comparing import relative_distance
-from tests.references.embedding_gemma import write_text
+from model.tokenization.tokenizer import TextTokenizer
+from tests.model.onnx.test_changes import written as with_interventions
+from tests.model.test_interventions import check as check_changed
+from tests.references.comparing import distance, relative_distance
+from tests.references.embedding_gemma import TextModel, write_text
 from tests.references.interventions import run_changed
-from tests.support.exporting import export_silently
-from tests.support.families import EXACT, SIZES, check_torch, every_option
+from tests.support.backends import load_checkpoint_as, torch_or_graph
+from tests.support.families import (
+    AS_A_GRAPH,
+    EXACT,
+    SIZES,
+    check,
+    check_onnx,
+    check_torch,
+    cosine,
+    every_option,
+    sample,
+)
 from tests.support.product import run
 
 GEMMA2: dict[str, Any] = {
@@ -60,6 +78,20 @@ def test_every_option_of_embedding_gemma_is_the_reference_s(options: dict[str, A
 TEXTS = ["the man beats the boy", "a", "hello world " * 9]
 
 
+def vector_of(written: TextModel, text: Encoding) -> Any:
+    """The mean of what the model makes of each token."""
+    with torch.inference_mode():
+        found = written.model(torch.tensor([text.token_ids])).last_hidden_state[0]
+    return found.double().mean(0).numpy()
+
+
+def check_vectors(backend: Backend, written: TextModel, tokenizer: TextTokenizer, bound: float) -> None:
+    """Those of texts in one batch."""
+    want, texts = Want(SentenceWant(("mean",), (backend.info.layers,))), tokenizer.encode(TEXTS)
+    for text, output in zip(texts, run(backend, texts, [want] * len(texts)), strict=True):
+        assert relative_distance(output.sentence, vector_of(written, text)) <= bound
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_vectors_are_those_of_the_projection(whole: bool, tmp_path: Path) -> None:
     """Of every token, pooled; also of a model for images and sounds, of which a part is served."""
@@ -80,28 +112,100 @@ def test_vectors_are_those_of_the_projection(whole: bool, tmp_path: Path) -> Non
     backend = TorchBackend(checkpoint, device="cpu", dtype="float32")
     info = backend.info
     assert (info.sentence_size, info.hidden_size, info.pooling) == (30, 48, ("mean",))
-    want = Want(SentenceWant(("mean",), (info.layers,)))
-    encodings = checkpoint.tokenizer.encode(TEXTS)
-    for encoding, output in zip(encodings, run(backend, encodings, [want] * 3), strict=True):
-        with torch.inference_mode():
-            found = written.model(torch.tensor([encoding.token_ids])).last_hidden_state[0]
-        assert relative_distance(output.sentence, found.double().mean(0).numpy()) <= EXACT
+    check_vectors(backend, written, checkpoint.tokenizer, EXACT)
 
 
-def test_interventions_are_those_of_hooks(tmp_path: Path) -> None:
+@torch_or_graph
+def test_interventions_are_those_of_hooks(backend: str, tmp_path: Path) -> None:
     """What layers get of the embeddings is that before hidden state 0 is changed."""
-    written = write_text(tmp_path, **GEMMA2)
+    folder = tmp_path / "model"
+    written = write_text(folder, **GEMMA2)
     written.model.embedding_projection = torch.nn.Identity()
-    backend = TorchBackend(load_checkpoint(tmp_path), device="cpu", dtype="float32")
-    check(backend, partial(run_changed, written))
+    if backend == "onnx":
+        graph = with_interventions(folder, tmp_path / "graph")
+        assert graph.info.interventions == ("heads", "edges")
+        check_changed(graph, partial(run_changed, written), AS_A_GRAPH)
+    else:
+        loaded = TorchBackend(load_checkpoint(folder), device="cpu", dtype="float32")
+        check_changed(loaded, partial(run_changed, written))
 
 
-def test_graphs_and_gradients_are_refused(tmp_path: Path) -> None:
-    """A graph is refused by the export; gradients by the service, which the model tells."""
+def test_gradients_are_refused(tmp_path: Path) -> None:
+    """By the service, which the model tells."""
     written = write_text(tmp_path / "model", **GEMMA2)
     assert not TorchBackend(load_checkpoint(written.folder), device="cpu").info.differentiable
-    with pytest.raises(ExportError, match="heads of their own, norms of values, or more inputs than one"):
-        export_silently(written.folder, tmp_path / "graph")
+
+
+GRAPHS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    **{name: OPTIONS[name] for name in ("biases", "other angles", "sizes by layer")},
+}
+
+
+@every_option(GRAPHS)
+def test_it_runs_as_a_graph(options: dict[str, Any], tmp_path: Path) -> None:
+    """Hidden states and maps of every layer, whose heads differ in size, alone and beside others."""
+    written = write_text(tmp_path / "model", **{**GEMMA2, **options})
+    _, backend = load_checkpoint_as("onnx", written.folder)
+    check(backend, written, sample(), AS_A_GRAPH)
+    check_vectors(backend, written, load_checkpoint(written.folder).tokenizer, AS_A_GRAPH)
+
+
+@pytest.mark.repeated
+def test_its_export_compares_every_quantity(tmp_path: Path) -> None:
+    """Of maps, scores, value norms, statistics and interventions."""
+    check_onnx(write_text(tmp_path / "model", **GEMMA2), tmp_path / "graph")
+
+
+@pytest.mark.repeated
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_lower_precisions_keep_its_vectors(dtype: Dtype, tmp_path: Path) -> None:
+    """In the direction that the bounds of the export name; and maps."""
+    written = write_text(tmp_path / "model", **GEMMA2)
+    place, checkpoint = tmp_path / "graph", load_checkpoint(written.folder)
+    place.mkdir()
+    PRECISIONS[dtype].write(checkpoint.encoder, place, {}, "any")
+    copy_contents(written.folder, checkpoint.folder.layout, place)
+    add_projection(checkpoint.folder, place)
+    backend = OnnxBackend(read_folder(place, graph=True), OnnxFile(place / GRAPH, place), device="cpu")
+    bounds, texts = PRECISIONS[dtype].bounds["texts"], checkpoint.tokenizer.encode(TEXTS)
+    vectors = run(backend, texts, [Want(SentenceWant(("mean",), (backend.info.layers,)))] * len(texts))
+    maps = run(backend, texts, [Want(attention=AttentionWant((0, 1, 2), (0, 1, 2)))] * len(texts))
+    for text, vector, map_ in zip(texts, vectors, maps, strict=True):
+        _, expected = written.run(text.token_ids, text.segment_ids)
+        assert distance(map_.attention, expected) <= bounds["attention"]
+        assert vector.sentence is not None
+        assert (
+            cosine(vector.sentence.astype(np.float64), vector_of(written, text))
+            >= 1 - bounds["1 - sentence cosine"]
+        )
+
+
+MODULES = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("modules.json", MODULES, "has a projection and no Pooling in modules.json: add one"),
+        (
+            "config_sentence_transformers.json",
+            {},
+            "config_sentence_transformers.json and no modules.json",
+        ),
+    ],
+)
+def test_modules_that_have_no_place_for_the_projection(
+    file: str, content: Any, said: str, tmp_path: Path
+) -> None:
+    """Are refused, with the way out."""
+    folder = write_text(tmp_path / "model", **GEMMA2).folder
+    (folder / file).write_text(json.dumps(content), encoding="utf-8")
+    (tmp_path / "graph").mkdir()
+    checkpoint = load_checkpoint(folder)
+    copy_contents(folder, checkpoint.folder.layout, tmp_path / "graph")
+    with pytest.raises(ExportError, match=said):
+        add_projection(checkpoint.folder, tmp_path / "graph")
 
 
 @pytest.mark.parametrize(

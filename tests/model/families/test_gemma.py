@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from export.precision import Dtype
 from model.errors import CheckpointError
 from model.families.decoders.gemma import read_gemma3
 from tests.references.families import change_config, write_model
+from tests.support.exporting import export_silently
 from tests.support.families import SIZES, check_onnx, check_torch, every_option
 
 GEMMA3: dict[str, Any] = {
@@ -109,3 +111,12 @@ def test_gemma3_runs_as_a_graph(tmp_path: Path) -> None:
     """Exported, it passes the comparison of the export, and gives the reference's states and maps."""
     options: dict[str, Any] = {**GEMMA3, **BOTH}
     check_onnx(write_model(tmp_path / "checkpoint", "Gemma3Text", **options), tmp_path / "graph")
+
+
+@pytest.mark.repeated
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_gemma3_is_exported_in_lower_precisions(dtype: Dtype, tmp_path: Path) -> None:
+    """Within the bounds of the export, although norms of float32 follow products of float16."""
+    options: dict[str, Any] = {**GEMMA3, **BOTH}
+    folder = write_model(tmp_path / "checkpoint", "Gemma3Text", **options).folder
+    export_silently(folder, tmp_path / "graph", dtype)

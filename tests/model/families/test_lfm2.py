@@ -1,13 +1,15 @@
 """LFM2, against `transformers`."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
 
-from export.errors import ExportError
+from export.precision import Dtype
+from model.checkpoints.checkpoint import load_checkpoint
 from model.errors import CheckpointError
 from model.families.decoders.lfm2 import read_lfm2
 from tests.model.test_late_interaction import check as check_vectors
@@ -16,7 +18,16 @@ from tests.references.late_interaction import Settings, make_pylate
 from tests.references.lfm2 import WithConvolutions, look_both_ways
 from tests.support.backends import load_checkpoint_as
 from tests.support.exporting import export_silently
-from tests.support.families import EXACT, SIZES, check_torch, every_option
+from tests.support.families import (
+    AS_A_GRAPH,
+    EXACT,
+    SIZES,
+    check,
+    check_onnx,
+    check_torch,
+    every_option,
+    sample,
+)
 
 LFM2: dict[str, Any] = {
     **SIZES,
@@ -96,10 +107,19 @@ def test_the_head_that_predicts_words_is_left_out(prefix: str, tmp_path: Path) -
     check_torch(written)
 
 
-@pytest.mark.parametrize("both_ways", [False, True])
-@pytest.mark.parametrize("attends", [False, True])
+@pytest.mark.parametrize(
+    ("backend", "attends", "both_ways"),
+    [
+        *(("torch", *options) for options in product([False, True], [False, True])),
+        ("onnx", False, True),
+        *(
+            pytest.param("onnx", *options, marks=pytest.mark.repeated)
+            for options in ((False, False), (True, False), (True, True))
+        ),
+    ],
+)
 def test_tokens_that_fill_up_queries_take_part_in_convolutions(
-    attends: bool, both_ways: bool, tmp_path: Path
+    backend: str, attends: bool, both_ways: bool, tmp_path: Path
 ) -> None:
     """As they did when these models were trained; attention hides them or not, as the folder says."""
     folder = tmp_path / "model"
@@ -109,14 +129,45 @@ def test_tokens_that_fill_up_queries_take_part_in_convolutions(
         look_both_ways(model)
         change_config(folder, **CLASSES, is_causal=None)
     reference = WithConvolutions(written.folder, written.reference, written.matrix, written.settings)
-    check_vectors(reference, *load_checkpoint_as("torch", folder), EXACT)
+    bound = EXACT if backend == "torch" else AS_A_GRAPH
+    check_vectors(reference, *load_checkpoint_as(backend, folder), bound)
 
 
-def test_a_graph_is_refused(tmp_path: Path) -> None:
-    """It names the layers, and the way out."""
-    written = write_model(tmp_path / "model", "Lfm2", **LFM2)
-    with pytest.raises(ExportError, match=r"Layers 0, 2 of this model have convolutions .* with PyTorch"):
-        export_silently(written.folder, tmp_path / "graph")
+GRAPHS: dict[str, dict[str, Any]] = {
+    "both ways, biases and an even number of tokens": {"conv_L_cache": 4, "conv_bias": True, **CLASSES},
+    "causal": {},
+    "attention first": {"layer_types": ["full_attention", "conv", "conv"]},
+    "attention last": {"layer_types": ["conv", "conv", "full_attention"], **CLASSES},
+    "a convolution of one token": {"conv_L_cache": 1},
+    "a convolution longer than texts": {"conv_L_cache": 9, **CLASSES},
+}
+
+
+@every_option(GRAPHS)
+def test_it_runs_as_a_graph(options: dict[str, Any], tmp_path: Path) -> None:
+    """Hidden states of all layers and maps of those that attend, alone and beside others."""
+    folder, both_ways = tmp_path / "model", "auto_map" in options
+    given = {name: value for name, value in options.items() if name not in CLASSES}
+    written = write_model(folder, "Lfm2", **{**LFM2, **given, "is_causal": not both_ways})
+    if both_ways:
+        look_both_ways(written.model)
+        change_config(folder, **CLASSES, is_causal=None)
+    _, backend = load_checkpoint_as("onnx", folder)
+    assert backend.info.attention_layers == load_checkpoint(folder).encoder.config.attending
+    check(backend, written, sample(), AS_A_GRAPH)
+
+
+@pytest.mark.repeated
+def test_its_export_compares_layers_that_attend(tmp_path: Path) -> None:
+    """In every quantity: of maps, scores, value norms, statistics and interventions."""
+    check_onnx(write_model(tmp_path / "model", "Lfm2", **LFM2), tmp_path / "graph")
+
+
+@pytest.mark.repeated
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_it_is_exported_in_lower_precisions(dtype: Dtype, tmp_path: Path) -> None:
+    """Within the bounds of the export, which deletes what misses them."""
+    export_silently(write_model(tmp_path / "model", "Lfm2", **LFM2).folder, tmp_path / "graph", dtype)
 
 
 @pytest.mark.parametrize(

@@ -53,11 +53,7 @@ def written(source: Path, place: Path) -> OnnxBackend:
     "choice",
     [
         *FEW,
-        *(
-            pytest.param(x, marks=pytest.mark.thorough)
-            for x in (*FAMILIES, "jina_bert")
-            if x not in (*FEW, "lfm2")
-        ),
+        *(pytest.param(x, marks=pytest.mark.thorough) for x in (*FAMILIES, "jina_bert") if x not in FEW),
     ],
 )
 def test_interventions_are_those_of_hooks(choice: str, tmp_path: Path) -> None:
