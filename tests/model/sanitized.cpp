@@ -700,6 +700,32 @@ void try_counting(Attend attend, Multiply multiply_all, int64_t columns) {
     expect(multiply_all(&product) == DONE && steps >= 1, "steps of a product", (double)steps, 2, tokens);
 }
 
+// A sequence that begins with tokens of another has the bits that it has when they are its own.
+template <class Element>
+void try_prefixes(Attend attend, int64_t head_step) {
+    const int64_t heads = 1 + up_to(2), size = head_step * (1 + up_to(1)), stride = 3 * heads * size;
+    const int64_t carrier = 2 + up_to(up_to(9) ? 90 : 700), length = 1 + up_to(carrier - 1), own = 1 + up_to(40);
+    const int64_t starts[] = {0, carrier, carrier + own}, whole[] = {0, length + own};
+    std::vector<Element> packed((size_t)(starts[2] * stride)), joined((size_t)(whole[1] * stride));
+    for (Element &x : packed) assign(x, normal());
+    std::copy(packed.begin(), packed.begin() + length * stride, joined.begin());
+    std::copy(packed.begin() + carrier * stride, packed.end(), joined.begin() + length * stride);
+    const int64_t width = heads * size;
+    std::vector<Element> output((size_t)(starts[2] * width)), expected((size_t)(whole[1] * width));
+    const auto described = [&](const std::vector<Element> &x, std::vector<Element> &into, const int64_t *begins, int64_t count) {
+        Attention one{x.data(), x.data() + width, x.data() + 2 * width, stride, into.data(), begins, begins[count], count,
+                      heads, size, 1 / std::sqrt((float)size), nullptr};
+        one.causal = 1;
+        return one;
+    };
+    const Prefix prefixes[] = {{0, 0}, {0, length}};
+    Attention shared = described(packed, output, starts, 2), apart = described(joined, expected, whole, 1);
+    shared.prefixes = prefixes;
+    expect(attend(&shared) == DONE && attend(&apart) == DONE, "the outcome with a prefix", 0, DONE, length);
+    const bool same = std::equal(output.begin() + carrier * width, output.end(), expected.begin() + length * width);
+    expect(same, "what follows a prefix", 0, 1, length + own);
+}
+
 void refuse(Attend attend) {
     float x[256] = {};
     const int64_t whole[] = {0, 2}, backwards[] = {0, 2, 1}, beyond[] = {0, 9};
@@ -707,7 +733,8 @@ void refuse(Attend attend) {
     float room[7];
     const Observation outside{room, far, x, nullptr, nullptr, nullptr, nullptr, 1, 0, 0, 0};
     const Attention good{x, x, x, 32, x + 64, whole, 2, 1, 1, 32, 1, nullptr};
-    Attention bad[8];
+    const Prefix beyond_tokens[] = {{1, 2}}, backwards_of_all[] = {{0, -1}}, fine[] = {{0, 1}};
+    Attention bad[12];
     for (Attention &one : bad) one = good;
     bad[0].q = nullptr;
     bad[1].head_size = 3;
@@ -717,8 +744,13 @@ void refuse(Attend attend) {
     bad[5].heads = 0;
     bad[6].observations = &outside;
     bad[7].starts = nullptr;
+    for (int i = 8; i < 12; i++) bad[i].prefixes = fine, bad[i].causal = i != 10;
+    bad[8].prefixes = beyond_tokens;
+    bad[9].prefixes = backwards_of_all;
+    const Intervention none{};
+    bad[11].interventions = &none;
     expect(attend(nullptr) == BAD_ARGUMENT, "nothing", 0, BAD_ARGUMENT, 0);
-    for (int i = 0; i < 8; i++) expect(attend(&bad[i]) == BAD_ARGUMENT, "a bad argument", i, BAD_ARGUMENT, 0);
+    for (int i = 0; i < 12; i++) expect(attend(&bad[i]) == BAD_ARGUMENT, "a bad argument", i, BAD_ARGUMENT, 0);
     const Layers nothing{};
     expect(headlight_run_layers(&nothing) == BAD_ARGUMENT, "no layers", 0, BAD_ARGUMENT, 0);
 }
@@ -730,6 +762,7 @@ void try_steps(int rounds, Attend attend, AddNorm add_norm, Multiply own, int64_
     try_counting(attend, own, columns);
     for (int i = 0; i < rounds; i++) {
         try_attention<float>(attend, head_step, true);
+        try_prefixes<float>(attend, head_step);
         try_norm<float>(add_norm);
         try_layers(attend, add_norm, own, columns);
         try_product<float>(own, columns);
@@ -759,6 +792,7 @@ void try_set(const std::string &set, int rounds) {
             try_int8_product<float>(INT8(float32_avx_vnni), headlight_columns_float32_avx2);
         if (set == "avx512") {
             try_attention<uint16_t>(headlight_attend_bfloat16_avx512, 16, false);
+            try_prefixes<uint16_t>(headlight_attend_bfloat16_avx512, 16);
             try_norm<uint16_t>(headlight_add_norm_bfloat16_avx512);
             try_product<uint16_t>(headlight_multiply_bfloat16_avx512, headlight_columns_bfloat16_avx512);
             try_product<float>(headlight_stored_multiply_float32_avx512, 0);
@@ -770,8 +804,10 @@ void try_set(const std::string &set, int rounds) {
             try_int8_product<uint16_t>(INT8(bfloat16_avx512_vnni_bf16), headlight_columns_bfloat16_avx512_bf16);
         if (set == "avx512_bf16") {
             try_attention<uint16_t>(headlight_attend_bfloat16_avx512_bf16, 16, false);
+            try_prefixes<uint16_t>(headlight_attend_bfloat16_avx512_bf16, 16);
             try_norm<uint16_t>(headlight_add_norm_bfloat16_avx512_bf16);
             try_attention<uint16_t>(headlight_attend_bfloat16_amx, 32, false);
+            try_prefixes<uint16_t>(headlight_attend_bfloat16_amx, 32);
             try_product<uint16_t>(headlight_multiply_bfloat16_avx512_bf16, headlight_columns_bfloat16_avx512_bf16);
             try_product<uint16_t>(headlight_multiply_bfloat16_amx, headlight_columns_bfloat16_amx);
         }
