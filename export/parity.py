@@ -53,7 +53,8 @@ _WEIGHTS: dict[Weights, Quantity] = {
 _HIDDEN = -1e30
 # Numbers that one run may return: 128 MiB.
 _ROOM = 2**25
-# Tokens in a mixed batch.
+# Tokens of the longest sequence, and in a mixed batch.
+_LONGEST = 2048
 _BATCH_TOKENS = 1024
 
 
@@ -135,11 +136,13 @@ def as_data(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def random_encodings(info: ModelInfo, vocabulary: int, segments: int) -> list[Encoding]:
     """Make sequences of random tokens, the same in every call.
 
-    Their lengths are the powers of 2, each of these plus and minus 1, and the longest that the model reads.
+    Their lengths are the powers of 2, each of these plus and minus 1, and the longest that the model reads, but
+    at most 2,048: maps of 32,768 tokens would take gigabytes for each head.
     """
+    longest = min(info.max_length, _LONGEST)
     random = np.random.default_rng(0)
     near = {2**power + step for power in range(10) for step in (-1, 0, 1)}
-    lengths = sorted({length for length in near if 1 <= length < info.max_length} | {info.max_length})
+    lengths = sorted({length for length in near if 1 <= length < longest} | {longest})
     return [
         Encoding(
             token_ids=random.integers(0, vocabulary, length).tolist(),

@@ -160,6 +160,7 @@ def test_random_sequences_have_every_kind_of_length(folder: Path, plain: TorchBa
     info = replace(plain.info, max_length=50)
     some = random_encodings(info, 91, 2)
     assert [len(encoding) for encoding in some] == [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 50]
+    assert len(random_encodings(replace(plain.info, max_length=32_768), 91, 2)[-1]) == 2048
     assert {token for encoding in some for token in encoding.token_ids} <= set(range(91))
     assert {segment for encoding in some for segment in encoding.segment_ids} == {0, 1}
     assert some == random_encodings(info, 91, 2)
