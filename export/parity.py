@@ -136,8 +136,8 @@ def as_data(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def random_encodings(info: ModelInfo, vocabulary: int, segments: int) -> list[Encoding]:
     """Make sequences of random tokens, the same in every call.
 
-    Their lengths are the powers of 2, each of these plus and minus 1, and the longest that the model reads, but
-    at most 2,048: maps of 32,768 tokens would take gigabytes for each head.
+    Their lengths are the powers of 2, each of these plus and minus 1, and the longest that the model reads,
+    2,048 at most: maps of 32,768 tokens would take gigabytes for each head.
     """
     longest = min(info.max_length, _LONGEST)
     random = np.random.default_rng(0)
