@@ -3,9 +3,10 @@
 import ctypes
 import gc
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 _ENTRY = re.compile(r"^(?=[0-9a-f]+-[0-9a-f]+ )", re.MULTILINE)
 # PyTorch maps weights as writable, though nothing writes them. A hub's cache names files by a hash.
@@ -43,17 +44,24 @@ def release_file_pages(*, only_weights: bool = False) -> None:
 class WeightPages:
     """The pages of mapped weights, to be released again and again while a model is laid out elsewhere.
 
-    To find the mappings takes the system tens of milliseconds with a gigabyte of them, so it is done once:
-    the weights have to stay mapped as long as this is used.
+    To find the mappings takes the system tens of milliseconds with a gigabyte of them, so it is done once,
+    and only those of given tensors count, which stay mapped: where another's were, there may be other memory
+    by then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tensors: Iterable[Sequence[Any]]) -> None:
+        """Take the tensors of PyTorch that are laid out; the caller keeps them as long as it uses this."""
+        self._addresses = [tensor.data_ptr() for parts in tensors for tensor in parts]
         self._mappings: list[tuple[int, int]] | None = None
 
     def release(self) -> None:
         """Release the pages that have been read so far; see `release_file_pages`."""
         if self._mappings is None:
-            self._mappings = _mappings(only_weights=True)
+            self._mappings = [
+                (start, end)
+                for start, end in _mappings(only_weights=True)
+                if any(start <= address < end for address in self._addresses)
+            ]
         _release(self._mappings)
 
 

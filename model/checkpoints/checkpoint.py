@@ -154,7 +154,9 @@ def _load_encoder(
     }
     left = linears.keys() if deferred else set()
     # Of a table only the rows of the tokens are read, so they may as well be widened when they are.
-    mapped = (_TABLE,) if deferred and len(by_parts[_TABLE]) == 1 else ()
+    # Float64 is read as float32 once: where it is not widened, it would change what all layers compute in.
+    table = by_parts[_TABLE]
+    mapped = (_TABLE,) if deferred and len(table) == 1 and table[0].dtype != torch.float64 else ()
     weights = {ours: by_parts[ours][0] for ours in mapped}
     weights |= {ours: joined(one) for ours, one in by_parts.items() if ours not in left | weights.keys()}
     # Not strict: blocks that share their weights are listed once, and `_match` has checked the names.

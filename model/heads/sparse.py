@@ -96,7 +96,7 @@ class TokenWeights:
         products = np.concatenate([state @ self.weight for state in states])  # (T,)
         ids = np.concatenate(token_ids)
         # Words of all sequences at once, since each call of numpy costs as much as a short text.
-        size = int(ids.max()) + 1
+        size = int(ids.max(initial=0)) + 1
         sequences = np.repeat(np.arange(len(states)), [len(state) for state in states])
         keys, places = np.unique(sequences * size + ids, return_inverse=True)
         weights = np.zeros(len(keys), np.float32)

@@ -118,7 +118,7 @@ class NativeStack:
         self._of_file, self._stored = stored, stored if exact else None
         self._vectors = {block: self._position_vectors(block) for block in disentangled}
         self._tables = AngleTables(config)
-        self._read_numbers, self._read_weights = 0, WeightPages()
+        self._read_numbers, self._read_weights = 0, WeightPages(stored.values())
         described = {block: self._layer(block) for block in dict.fromkeys(self._blocks)}  # once if shared
         layers = [described[block] for block in self._blocks]
         self.layers = (structures.Layer * len(layers))(*layers)
