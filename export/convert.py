@@ -65,7 +65,7 @@ def convert(source: Path, target: Path, *, overwrite: bool) -> int:
     pickled = {place / _SAVED: files for place in _folders(source) if (files := _weights(place))}
     pickled |= {source / file: [pickle] for file, pickle in _hybrid(source)}
     if not pickled:
-        if any(source.glob("*.safetensors")):
+        if _has_safetensors(source):
             raise ExportError(f"{source} has safetensors already: serve it as it is.")
         raise ExportError(f"{source} has no pytorch_model.bin to convert: name the folder that has it.")
     clear_remains(target)
@@ -86,9 +86,13 @@ def _folders(source: Path) -> Iterator[Path]:
 
 def _weights(place: Path) -> list[Path]:
     """List the files with the weights of a folder; none if it has safetensors of its encoder."""
-    if any(file.name not in HYBRID for file in place.glob("*.safetensors")):
+    if _has_safetensors(place):
         return []
     return sorted([*place.glob("pytorch_model.bin"), *place.glob("pytorch_model-*-of-*.bin")])
+
+
+def _has_safetensors(place: Path) -> bool:
+    return any(file.name not in HYBRID for file in place.glob("*.safetensors"))
 
 
 def _hybrid(source: Path) -> list[tuple[str, Path]]:

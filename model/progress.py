@@ -21,12 +21,14 @@ class Progress:
     count when their kernels are launched, before the device has run them.
     """
 
-    __slots__ = ("_counters", "_end", "_lock", "address")
+    __slots__ = ("_counters", "_end", "_lock", "address", "shared_tokens")
 
     def __init__(self) -> None:
         self._counters = Counters()
         self.address = ctypes.addressof(self._counters)
         """Of the counters, for native code; valid while this object lives."""
+        self.shared_tokens = 0
+        """How many tokens of sequences are not run, because others of the batch begin with them."""
         self._lock = threading.Lock()
         self._end: Callable[[], None] | None = None
 

@@ -36,7 +36,9 @@ Sources = Mapping[str, Sequence[tuple[Stored, Part]]]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A loaded model: float32 weights on the CPU, not yet prepacked, unless they were deferred.
+    """A loaded model: float32 weights on the CPU, not yet prepacked.
+
+    If it was deferred, the matrices of its blocks are unread, and its table of tokens is as it is stored.
 
     `stored` are the weights of the blocks as the mapped file holds them, in its own types, and `parts` those
     of each parameter of the encoder, by its name; `weight_bytes` is the size of the files with the weights.

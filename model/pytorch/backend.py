@@ -241,6 +241,7 @@ class TorchBackend:
         prefixes = {} if changed else self._find_prefixes(batch, members)
         for i, prefix in prefixes.items():  # what is left are its own tokens
             lengths[i] -= prefix.length
+            progress.shared_tokens += prefix.length
         order = sorted(
             members,
             key=lambda i: (task[i] or 0, starts[i].state if i in starts else 0, lengths[i], selected[i]),

@@ -185,32 +185,33 @@ class Runner:
         if self._turn is not None:
             self._scheduler.charge(self._turn, sum(w.tokens for w in batch))
         lengths = [len(w.encoding) for w in batch]
-        start = self._watch(batch, lanes)
+        progress = self._watch(batch, lanes)
+        start = time.perf_counter()
         try:
-            outputs = self._run_packed(packed, lanes, self._progress, background=self._yields)
+            outputs = self._run_packed(packed, lanes, progress, background=self._yields)
         finally:
             self._progress = None
         if not self._express and all(_is_ordinary(waiting.want) for waiting in batch):
-            self._throughput.record_batch(lengths, time.perf_counter() - start, lanes=lanes)
+            # As long as all tokens would have taken: the next ones may share nothing.
+            whole_s = (time.perf_counter() - start) * tokens / max(1, tokens - progress.shared_tokens)
+            self._throughput.record_batch(lengths, whole_s, lanes=lanes)
         padding = self._backend.cost(lengths) - tokens
         self._metrics.batch(self._name, inputs=len(batch), tokens=tokens, padding=padding)
         return outputs
 
-    def _watch(self, batch: Sequence[Waiting], lanes: int) -> float:
-        """Begin to watch the progress of a pass; returns the time, in `time.perf_counter` seconds."""
+    def _watch(self, batch: Sequence[Waiting], lanes: int) -> Progress:
+        """Begin to watch the progress of a pass; returns the progress."""
         info = self._backend.info
         # ONNX Runtime says nothing until a pass has ended.
         steps = 1 if info.backend == "onnx" else info.layers
         self._step_s = lanes * sum(w.seconds for w in batch) / max(1, steps)
         self._steps, self._progressed = 0, time.perf_counter()
-        self._progress = Progress()
+        self._progress = progress = Progress()
         if not any(waiting.job.wanted for waiting in batch):  # they may have gone before there was one
-            self._progress.stop()
-        return self._progressed
+            progress.stop()
+        return progress
 
-    def _run_packed(
-        self, packed: Batch, lanes: int, progress: Progress | None, *, background: bool
-    ) -> list[Output]:
+    def _run_packed(self, packed: Batch, lanes: int, progress: Progress, *, background: bool) -> list[Output]:
         """Run a batch; with `background`, in a thread of lower priority.
 
         A thread may lower its priority but not raise it again, so one thread is reserved for such batches.

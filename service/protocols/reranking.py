@@ -177,9 +177,10 @@ async def _hybrid(exchange: Exchange, options: RankOptions, weights: HybridWeigh
     query = await exchange.tokenize([options.query], truncation, prompts[0], _place, role="query")
     texts = await exchange.tokenize(options.read, truncation, prompts[1], _TEXT_PLACE, role="document")
     encodings = [*query, *texts]
-    size = info.head.size or 0 if info.head is not None and weights.tokens else 0
+    size = (info.head.size or 0) if info.head is not None and weights.tokens else 0
     rows = sum(len(encoding.vector_rows) for encoding in encodings)
-    exchange.reserve_arrays((rows * size + len(encodings) * plan.sentence_size,), copies=_COPIES)
+    words = 2 * sum(map(len, encodings)) if weights.sparse else 0  # an id and a weight each
+    exchange.reserve_arrays((rows * size + words + len(encodings) * plan.sentence_size,), copies=_COPIES)
 
     def want(encoding: Encoding) -> Want:
         sparse = (SparseWant(),) if weights.sparse else ()

@@ -22,6 +22,7 @@ from model.contract import (
 from model.encoder.interventions import HeadScale, Interventions
 from model.encoder.sharing import Prefix, share_prefixes
 from model.heads.predictor import Predictor
+from model.progress import Progress
 from model.pytorch import backend as backend_module
 from model.pytorch.backend import TorchBackend
 from model.pytorch.kernels.passes import Passes
@@ -102,10 +103,11 @@ def test_what_shares_a_prefix_has_the_bits_of_what_does_not(
     inputs = texts()
     wants = [last_token(backend, skip=5 if i % 2 and len(one) > 5 else 0) for i, one in enumerate(inputs)]
     theirs = apart(backend, inputs, wants)
-    ran = count_rows(monkeypatch)
-    ours = run(backend, inputs, wants)
+    ran, progress = count_rows(monkeypatch), Progress()
+    ours = backend.run(Batch.pack(inputs, wants), progress=progress)
     shared = [21, 21, 30, 30, 21, 20]  # all but that of one text with thirty tokens, which is the carrier
     assert sum(ran) == sum(map(len, inputs)) - sum(shared)
+    assert progress.shared_tokens == sum(shared)
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(one.sentence, other.sentence)
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -147,6 +148,28 @@ def test_only_ordinary_passes_say_how_fast_the_model_is(want: Want, measured: bo
         made._throughput.tokens_per_s = 1.0
         perform(lambda: made.submit([words(40)] * 20, [want] * 20))
         assert (made._throughput.tokens_per_s > 1) == measured
+
+
+class Sharing(Watched):
+    """Runs a quarter of the tokens of a batch, in `took` seconds at least."""
+
+    took = 0.3
+
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
+        if progress is not None:
+            progress.shared_tokens = len(batch.input_ids) * 3 // 4
+            time.sleep(self.took)
+        return super().run(batch, lanes=lanes, progress=progress)
+
+
+def test_tokens_that_others_begin_with_make_the_model_no_faster() -> None:
+    """What is measured is what all tokens would have taken: the next texts may share nothing."""
+    backend = Sharing()
+    with running(engine(backend, max_batch_tokens=1000)) as made:
+        made._throughput.tokens_per_s = 0.0
+        perform(lambda: made.submit([words(40)] * 20, [SENTENCE] * 20))
+        tokens = sum(backend.batches[-1])
+        assert 0 < made._throughput.tokens_per_s <= tokens * backend.inner.lanes / (4 * backend.took)
 
 
 def test_a_text_too_long_for_the_memory_fails_alone() -> None:
