@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from export.parity import Row
 from export.pipeline import export
@@ -41,8 +42,17 @@ ROUNDING = 1.2e-7
 """Of results in float32."""
 ROUNDED_NORMS = (*ALIKE, "eurobert", "modernbert", "mt5", "qwen3", "t5", "umt5")
 """Families of which `transformers` rounds norms or rotary positions to float32, also in float64."""
-ROUNDED_MORE = "bidirectional_pplx_qwen3"
-"""Its reference rounds norms of queries and keys, too, in every layer: 1.2e-6 was seen."""
+
+
+class Doubles(TorchFunctionMode):
+    """Conversions to float32 are to float64, which `transformers` has no other way to ask for."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function with the wider type."""
+        widen = lambda value: torch.float64 if value is torch.float32 else value  # noqa: E731
+        named = {name: widen(value) for name, value in (kwargs or {}).items()}
+        call: Callable[..., Any] = torch.Tensor.double if func is torch.Tensor.float else func
+        return call(*map(widen, args), **named)
 
 
 def projections(model: nn.Module) -> list[nn.Linear]:
@@ -158,8 +168,10 @@ def test_the_reference_of_the_exporter_is_computed_in_float64(family: str, tmp_p
     written = write_planted(tmp_path / "model", family, plant_difference)
     found = states(TorchBackend(load_checkpoint(written.folder), device="cpu", dtype=EXACT))
     written.model.double()
-    rounded = 2e-6 if family == ROUNDED_MORE else 1e-6
-    assert error(found, reference(written)) <= (rounded if family in ROUNDED_NORMS else ROUNDING)
+    with Doubles() if family in ROUNDED_NORMS else nullcontext():
+        exact = reference(written)
+    bound = 4e-7 if family in ROUNDED_NORMS else ROUNDING
+    assert error(found, exact) <= (2e-6 if family == "gemma" else bound)  # 1 + w is rounded, and amplified
 
 
 def write_planted_jina(folder: Path, code: str, planted: str) -> JinaBert:
