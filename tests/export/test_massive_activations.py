@@ -44,15 +44,19 @@ ROUNDED_NORMS = (*ALIKE, "eurobert", "modernbert", "mt5", "qwen3", "t5", "umt5")
 """Families of which `transformers` rounds norms or rotary positions to float32, also in float64."""
 
 
+def widened(value: Any) -> Any:
+    """Float64 in the place of float32."""
+    return torch.float64 if value is torch.float32 else value
+
+
 class Doubles(TorchFunctionMode):
     """Conversions to float32 are to float64, which `transformers` has no other way to ask for."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function with the wider type."""
-        widen = lambda value: torch.float64 if value is torch.float32 else value  # noqa: E731
-        named = {name: widen(value) for name, value in (kwargs or {}).items()}
+        named = {name: widened(value) for name, value in (kwargs or {}).items()}
         call: Callable[..., Any] = torch.Tensor.double if func is torch.Tensor.float else func
-        return call(*map(widen, args), **named)
+        return call(*map(widened, args), **named)
 
 
 def projections(model: nn.Module) -> list[nn.Linear]:
