@@ -149,7 +149,9 @@ def test_similarities(choice: str, native: bool, tmp_path: Path) -> None:
     written = write_small(tmp_path, family, ENCODERS.get(family, "Model"), **options)
     backend = load(tmp_path, native=native)
     reference = Differentiable(written.model, takes_segments=written.takes_segments)
-    check(backend, reference, with_layers(pairs(), backend.info.layers))
+    # A pooling and a function are computed after the layers, so one family has all.
+    cases = pairs() if choice == "bert" else pairs()[::3]
+    check(backend, reference, with_layers(cases, backend.info.layers))
 
 
 def test_a_prompt_that_is_not_pooled(tmp_path: Path) -> None:

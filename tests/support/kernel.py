@@ -153,8 +153,10 @@ def _emulated() -> Kernels:
         pytest.skip("the processor has no AVX512-BF16")
     options = ["-DHEADLIGHT_EMULATE_TILES", "-Werror"]
     made_of = crc32(Path(builder.__file__).read_bytes() + Path(__file__).read_bytes(), checksum())
-    target = keep(f"kernels/emulated-{made_of:x}", lambda place: builder.build(place, options))
-    return Kernels.of(CDLL(str(target)), next(one for one in KERNEL_SETS if one.tiled))
+    tiles = next(one for one in KERNEL_SETS if one.tiled)
+    sets = [one.name for one in (tiles, tiles.steps) if one]
+    target = keep(f"kernels/emulated-{made_of:x}", lambda place: builder.build(place, options, sets))
+    return Kernels.of(CDLL(str(target)), tiles)
 
 
 def attend(

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -91,15 +91,16 @@ def find_machine(compiler: Sequence[str]) -> str:
     return machine
 
 
-def _objects_for(machine: str) -> list[_Object]:
-    chosen = [one for one in _OBJECTS if one.instructions and one.instructions.machine == machine]
+def _objects_for(machine: str, kernels: Collection[str]) -> list[_Object]:
+    among = [one for one in _OBJECTS if not kernels or one.kernels in kernels]
+    chosen = [one for one in among if one.instructions and one.instructions.machine == machine]
     return [_Object("layers"), *chosen]
 
 
-def build(target: Path, options: Sequence[str] = ()) -> None:
+def build(target: Path, options: Sequence[str] = (), kernels: Collection[str] = ()) -> None:
     """Compile the kernels for one kind of processor into a shared library, replacing an older one.
 
-    Raises NotBuilt.
+    All sets of kernels, or those of some names. Raises NotBuilt.
 
     The library is not linked with OpenMP: PyTorch has already loaded its own, and two runtimes would compete
     for the cores.
@@ -109,7 +110,7 @@ def build(target: Path, options: Sequence[str] = ()) -> None:
     machine = find_machine(compiler)
     processor = f'-DHEADLIGHT_PROCESSOR="processors/{machine}.h"'
     common = (*_COMMON, *_MISTAKEN, f"-DHEADLIGHT_SOURCES={checksum()}", processor)
-    sources = _objects_for(machine)
+    sources = _objects_for(machine, kernels)
     with TemporaryDirectory() as folder:
         objects = [str(Path(folder) / f"{number}.o") for number in range(len(sources))]
 

@@ -20,6 +20,8 @@ from tests.references.classifiers import label_fields
 from tests.support.exporting import export_silently
 from tests.support.hostile_folders import NO_FILES
 
+pytestmark = pytest.mark.thorough
+
 KINDS = ("Sequence", "Token")
 Tensors = dict[str, Any]
 Change = Callable[[Tensors, Tensors], None]
@@ -88,7 +90,6 @@ def overflow(tensors: Tensors, _: Tensors) -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
-@pytest.mark.thorough
 def test_a_damaged_classifier_ends_the_start(how: Change, what: str, exported: Path, tmp_path: Path) -> None:
     """It would load, and every request for its labels would fail."""
     folder = shutil.copytree(exported, tmp_path / "model")
@@ -97,7 +98,6 @@ def test_a_damaged_classifier_ends_the_start(how: Change, what: str, exported: P
     assert what in refusal(folder)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("what", NO_FILES)
 def test_what_is_no_file_ends_the_start(what: str, exported: Path, tmp_path: Path) -> None:
     """A FIFO in its place would have the service wait for ever."""

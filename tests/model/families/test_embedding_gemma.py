@@ -142,7 +142,7 @@ GRAPHS: dict[str, dict[str, Any]] = {
 }
 
 
-@every_option(GRAPHS)
+@every_option(GRAPHS, quick=0)
 def test_it_runs_as_a_graph(options: dict[str, Any], tmp_path: Path) -> None:
     """Hidden states and maps of every layer, whose heads differ in size, alone and beside others."""
     written = write_text(tmp_path / "model", **{**GEMMA2, **options})

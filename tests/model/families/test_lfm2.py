@@ -111,7 +111,7 @@ def test_the_head_that_predicts_words_is_left_out(prefix: str, tmp_path: Path) -
     ("backend", "attends", "both_ways"),
     [
         *(("torch", *options) for options in product([False, True], [False, True])),
-        ("onnx", False, True),
+        pytest.param("onnx", False, True, marks=pytest.mark.thorough),
         *(
             pytest.param("onnx", *options, marks=pytest.mark.repeated)
             for options in ((False, False), (True, False), (True, True))
@@ -143,7 +143,7 @@ GRAPHS: dict[str, dict[str, Any]] = {
 }
 
 
-@every_option(GRAPHS)
+@every_option(GRAPHS, quick=0)
 def test_it_runs_as_a_graph(options: dict[str, Any], tmp_path: Path) -> None:
     """Hidden states of all layers and maps of those that attend, alone and beside others."""
     folder, both_ways = tmp_path / "model", "auto_map" in options

@@ -38,17 +38,18 @@ def families_with(head: HeadKind) -> list[str]:
 def everywhere(head: HeadKind) -> pytest.MarkDecorator:
     """Every family with a head, in PyTorch and as graphs.
 
-    A graph ends before the head, so that of one family and head is traced before each commit: classes of a
-    sequence, for which token vectors are also pooled.
+    A graph ends before the head, so those of one family are thorough, and those of others only repeat them.
     """
     repeated = pytest.mark.repeated
-    traced = () if head == "classification" else pytest.mark.thorough
     alike = {name: [pytest.mark.thorough] for name in ALIKE}
     cases = [
         pytest.param(name, "torch", id=name, marks=alike.get(name, [])) for name in families_with(head)
     ] + [
         pytest.param(
-            name, "onnx", id=f"{name} as a graph", marks=traced if name == "modernbert, mean" else repeated
+            name,
+            "onnx",
+            id=f"{name} as a graph",
+            marks=pytest.mark.thorough if name == "modernbert, mean" else repeated,
         )
         for name in families_with(head)
     ]

@@ -21,6 +21,8 @@ from tests.references.comparing import relative_distance
 from tests.support.product import run
 from tests.support.serving import Service, answered, assert_problem, post, serve
 
+pytestmark = pytest.mark.thorough
+
 PIPELINES: dict[str, tuple[torch.dtype, tuple[str, ...], dict[str, Any]]] = {
     "int64": (torch.int64, ("Normalize",), {}),
     "int32": (torch.int32, ("Dense", "Normalize"), {}),
@@ -85,7 +87,6 @@ def service(folders: dict[str, Path]) -> Iterator[Service]:
         yield service
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", PIPELINES)
 def test_its_vectors_are_those_of_the_modules(service: Service, folders: dict[str, Path], name: str) -> None:
     """Short and long texts together, and pairs, as PyTorch and the modules make them."""
@@ -162,7 +163,6 @@ def test_a_text_alone_is_the_same_in_any_batch(folders: dict[str, Path]) -> None
         assert relative_distance(output.sentence, alone.sentence) <= 2e-6
 
 
-@pytest.mark.thorough
 def test_without_modules_its_pooling_is_not_told(tmp_path: Path) -> None:
     """Of a folder without weights, too: it is the graph's own, whose unit length is found."""
     folder = tmp_path / "bare"
@@ -181,7 +181,6 @@ def test_without_modules_its_pooling_is_not_told(tmp_path: Path) -> None:
         assert 'pooling is "mean"' in assert_problem(response, 422, "unsupported", field="pooling")["detail"]
 
 
-@pytest.mark.thorough
 def test_a_normalize_that_the_graph_leaves_out_is_applied(tmp_path: Path) -> None:
     """The one module that may be applied again."""
     write_whole(tmp_path / "left", torch.int64, "Normalize", traced=lambda _: lambda x: 3 * x)
@@ -192,7 +191,6 @@ def test_a_normalize_that_the_graph_leaves_out_is_applied(tmp_path: Path) -> Non
         assert relative_distance(output.sentence, vector) <= 1e-4
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kinds", "traced", "config", "said"),
     [
