@@ -13,6 +13,7 @@ from torch import Tensor
 
 from model.checkpoints.cross_encoder import hidden_classifier
 from model.checkpoints.folder import ModelFolder, read_folder
+from model.checkpoints.peft.matrices import attach
 from model.checkpoints.prediction import find_kind, has_classifier, read_predictor, used_names
 from model.checkpoints.weights import FLOATS, Stored, list_tensors, read_tensors
 from model.encoder.config import EncoderConfig
@@ -73,7 +74,8 @@ def load_checkpoint(path: Path, *, strict: bool = False, deferred: bool = False)
     if predictor is None and not present(path / "modules.json") and has_classifier(folder.family, tensors):
         folder = replace(folder, no_ranking=hidden_classifier(folder.raw.get("architectures")))
     encoder, stored, parts = _load_encoder(folder, found, predictor, deferred=deferred)
-    weight_bytes = sum(file.stat().st_size for file in {one.file for one in found})
+    files = {*(one.file for one in found), *(one.weights for one in folder.adapters)}
+    weight_bytes = sum(file.stat().st_size for file in files)
     return Checkpoint(folder, encoder, predictor, stored, parts, weight_bytes)
 
 
@@ -163,6 +165,9 @@ def _load_encoder(
     weights |= {ours: joined(one) for ours, one in by_parts.items() if ours not in left | weights.keys()}
     # Not strict: blocks that share their weights are listed once, and `_match` has checked the names.
     encoder.load_state_dict(weights, assign=True, strict=False)
+    if folder.adapters:
+        parts = [(module, sources[name]) for name, module in linears.items()]
+        attach(folder.adapters, parts, lambda name: _plain_name(name, folder.family))
     stored_parts = {module: by_parts[name] for name, module in linears.items()}
     return encoder.requires_grad_(requires_grad=False).eval(), stored_parts, by_parts
 

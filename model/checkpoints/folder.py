@@ -15,6 +15,7 @@ from model.checkpoints.dense import read_dense, read_steps
 from model.checkpoints.hybrid import read_hybrid, warn_of_pickles
 from model.checkpoints.late_interaction import check_roles
 from model.checkpoints.layout import Layout, read_layout
+from model.checkpoints.peft.tasks import Adapter, find_adapters, with_adapters
 from model.contract import Encoding, HeadInfo, HeadKind, ModelInfo, PoolingMode
 from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
@@ -85,6 +86,8 @@ class ModelFolder:
     left to do with it, and the pooling of `layout` is empty if no file names it."""
     projection: Dense | None = None
     """The first of `dense`, if it is stored among the weights of the encoder."""
+    adapters: tuple[Adapter, ...] = ()
+    """Those in files of their own, in the order of the config's tasks."""
 
     @property
     def head(self) -> HeadInfo | None:
@@ -181,6 +184,8 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
     # The graph has what its config says, and a config of our own form is read with all its fields.
     _account(path, layout, config=not graph and family is not HEADLIGHT, strict=strict)
     config = _read_config(file, graph_only.read_config if family is None else family.read_config, raw)
+    adapters = [] if family is None or graph else find_adapters(layout.transformer, raw)
+    config = with_adapters(config, adapters, None if family is None else family.default_task)
     limits = [n for n in (layout.sentence.max_length, config.position_limit) if n is not None]
     model_type = family.name if family is not None else shown(raw.get("model_type")).strip("'")
     settings = layout.sentence.tokenizer_settings
@@ -246,6 +251,7 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
         mask,
         padding,
         no_ranking,
+        adapters=tuple(adapters),
     )
 
 

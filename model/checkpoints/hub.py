@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from model.checkpoints.peft.tasks import FOLDER, WEIGHTS
 from model.errors import CheckpointError
 from model.files import present, read_json, reason
 from model.keys.files import ADAPTERS, HYBRID, OTHER_GRAPHS, SENTENCE_FILES
@@ -24,6 +25,7 @@ _SMALL = (
     *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"),
     *(ADAPTERS, "model.safetensors.index.json", "manifest.json", "artifact.metadata"),
     *HYBRID,
+    f"{FOLDER}/*/{ADAPTERS}",
 )
 """What a folder is read by, beside the weights of its encoder; the others say which weights there are."""
 _EXPORTED = ("model.onnx", "model.onnx.data", "interventions.onnx", "prediction.safetensors")
@@ -45,7 +47,8 @@ def fetch_model(name: str, revision: str | None, *, graph: bool) -> Path:
     if first or others:
         folders = [f"{folder}/" for folder in (first, *others) if folder]
         _fetch(name, commit, [folder + file for folder in map(glob.escape, folders) for file in _SMALL])
-    weights = [] if graph else [_below(first, "model.safetensors")]
+    adapters = glob.escape(f"{first}/" if first else "") + f"{FOLDER}/*/{WEIGHTS}"
+    weights = [] if graph else [_below(first, "model.safetensors"), adapters]
     dense = [_below(folder, "model.safetensors") for folder in others]
     fetched = _fetch(name, commit, [*weights, *dense, *_EXPORTED, *(_graph("model.onnx") if graph else ())])
     if weights and not present(fetched / first / "model.safetensors"):

@@ -42,8 +42,7 @@ def list_tensors(folder: Path) -> list[Stored]:
     """Read the headers of a folder's weights; raises CheckpointError."""
     tensors: dict[str, Stored] = {}
     for file in weight_files(folder):
-        _check_header(file)
-        for stored in _read_header(file):
+        for stored in read_header(file):
             if (other := tensors.setdefault(stored.name, stored)) is not stored:
                 raise CheckpointError(
                     f"{file} has the tensor {shown(stored.name)}, and so does {other.file.name}: save the "
@@ -96,7 +95,9 @@ def _check_header(path: Path) -> None:
             )
 
 
-def _read_header(path: Path) -> list[Stored]:
+def read_header(path: Path) -> list[Stored]:
+    """Read the header of a file of safetensors; raises CheckpointError."""
+    _check_header(path)
     try:
         with safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118

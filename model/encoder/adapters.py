@@ -47,6 +47,14 @@ class LinearAdapters(nn.Module):
         self.down = nn.Parameter(torch.empty(tasks, config.rank, inputs), requires_grad=False)
         self.up = nn.Parameter(torch.empty(tasks, outputs, config.rank), requires_grad=False)
 
+    @classmethod
+    def of(cls, down: Tensor, up: Tensor) -> "LinearAdapters":
+        """Make updates of matrices that are there; `up` is multiplied by the scale."""
+        outputs, inputs = up.shape[1], down.shape[2]
+        adapters = cls(inputs, outputs, Adapters(tuple(map(str, range(len(down)))), 0))
+        adapters.down, adapters.up = (nn.Parameter(one, requires_grad=False) for one in (down, up))
+        return adapters
+
     def add(self, y: Tensor, x: Tensor, tasks: Sequence[TaskRows]) -> None:
         """Add the updates of the tasks' rows to y = x Wᵀ + b, in place: x (T, in), y (T, out)."""
         for task, rows in tasks:

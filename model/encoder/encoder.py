@@ -80,6 +80,7 @@ class Embeddings(nn.Module):
         `tasks` get the updates of their adapters.
         """
         config = self.config
+        tasks = tasks if self.table_adapters else ()
         x = widened(F.embedding(input_ids, self.token))  # (T, E)
         if tasks:
             self.table_adapters["token"].add(x, input_ids, tasks)
@@ -360,7 +361,7 @@ def _table(rows: int, columns: int, present: bool) -> nn.Parameter | None:
 
 def _table_adapters(config: EncoderConfig) -> dict[str, TableAdapters]:
     """Make the adapters of the tables of embeddings, by the names of the tables."""
-    if config.adapters is None:
+    if config.adapters is None or not config.adapters.rank:
         return {}
     rows = {
         "token": config.vocab_size,

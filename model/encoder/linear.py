@@ -85,7 +85,8 @@ class Linear(nn.Module):
         self.outputs = outputs
         self.weight = nn.Parameter(torch.empty(outputs, inputs), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(outputs), requires_grad=False) if bias else None
-        self.adapters = LinearAdapters(inputs, outputs, adapters) if adapters else None
+        # With a rank of 0 they are set where the files that have them are read.
+        self.adapters = LinearAdapters(inputs, outputs, adapters) if adapters and adapters.rank else None
         self.activation = activation
         self.packed: Tensor | None = None
         self.panels: Tensor | None = None

@@ -186,25 +186,30 @@ class Mixture:
 class Adapters:
     """Low-rank updates of every matrix and table for `tasks`, by name (LoRA, Hu et al. 2021, §4.1).
 
-    An update is the product of two matrices of `rank` columns and rows, multiplied by `alpha` / `rank`.
+    An update is the product of two matrices of `rank` columns and rows, multiplied by `alpha` / `rank`. A
+    rank of 0: files of their own have matrices of any rank, for some of the linear layers and no tables.
+    `default` is the task of sequences for which none is named.
     """
 
     tasks: tuple[str, ...]
     rank: int
     alpha: float = 1.0
+    default: str | None = None
 
     def __post_init__(self) -> None:
         """Check the fields; raises CheckpointError."""
-        check_whole("rank", self.rank, 1)
+        check_whole("rank", self.rank, 0)
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise CheckpointError(f"the tasks of adapters are {self.tasks!r}; name at least one, each once.")
         if not 0 < self.alpha < float("inf"):  # NaN is neither
             raise CheckpointError(f"alpha is {self.alpha!r}; it must be a number above 0.")
+        if self.default is not None and self.default not in self.tasks:
+            raise CheckpointError(f"the default task is {self.default!r}, which is none of {self.tasks!r}.")
 
     @property
     def scale(self) -> float:
         """What the product of the two matrices is multiplied by."""
-        return self.alpha / self.rank
+        return self.alpha / self.rank if self.rank else 1.0
 
 
 @dataclass(frozen=True)

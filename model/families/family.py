@@ -49,7 +49,8 @@ class Family:
     that are not attended to are zero from the embeddings on. `tokenizer` is the class of tokenizers where a
     folder's files name none; with `keeps_tokenizer` its tokenizer.json is taken as it is, whatever they name.
     `norms_add_one`: norms multiply by 1 + what is stored. `projection` is the name of a matrix by which the
-    last hidden state of every token is multiplied before the pooling, if it is stored.
+    last hidden state of every token is multiplied before the pooling, if it is stored. `default_task` is the
+    adapter of sequences for which no task is named, among those in files of their own.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Family:
     keeps_tokenizer: bool = False
     norms_add_one: bool = False
     projection: str | None = None
+    default_task: str | None = None
 
     def sources(
         self, parameters: Iterable[str], config: Mapping[str, Any], stored: Container[str]

@@ -14,7 +14,7 @@ from model.families.decoders import embedding_gemma
 from model.families.decoders.gemma import GEMMA, GEMMA3
 from model.families.decoders.lfm2 import LFM2
 from model.families.decoders.llama import LLAMA, LLAMA_BIDIRECTIONAL, MISTRAL
-from model.families.decoders.qwen import PPLX, QWEN2, QWEN3
+from model.families.decoders.qwen import JINA_V5, PPLX, QWEN2, QWEN3
 from model.families.esm import ESM
 from model.families.eurobert import EUROBERT
 from model.families.family import Family
@@ -40,6 +40,7 @@ _ALL = (
     MODERNBERT,
     EUROBERT,
     QWEN3,
+    JINA_V5,
     PPLX,
     QWEN2,
     GEMMA3,

@@ -47,7 +47,7 @@ CONFIG: Table = {
     ),
     **used(
         "adapters for tasks",
-        *("lora_adaptations", "load_trained_adapters", "lora_rank", "lora_alpha"),
+        *("lora_adaptations", "load_trained_adapters", "lora_rank", "lora_alpha", "task_names"),
     ),
     **refused(
         "weights of a quantised checkpoint are not read",

@@ -128,6 +128,7 @@ class TorchBackend:
             kernels=None if self._kernels is None else self._kernels.instructions,
             no_kernels=no_kernels,
             tasks=tuple(self._tasks),
+            default_task=adapters.default if adapters else None,
             weight_bytes=checkpoint.weight_bytes,
             parameters=parameters,
         )

@@ -9,6 +9,8 @@ import pytest
 from headlight_client import Headlight
 from tests.references.comparing import distance, relative_distance
 from tests.references.jina_v3 import TASKS, JinaV3, write_jina_v3
+from tests.references.peft import Adapted, Task, write_adapters
+from tests.support.families import write_small
 from tests.support.serving import ROUTES, Json, Service, assert_problem, post, serve
 
 TEXTS = ["hello world", "the man beats the boy", "a", "the boy, the man. hello [ ] 日本"]
@@ -93,3 +95,62 @@ def test_info_and_the_client_know_the_tasks(served: Service) -> None:
     assert distance(answer.embeddings, expected) <= 2e-6
     plain = served.attention(TEXTS[0], task="classification", decimals=9)["data"][0]["attention"]
     assert distance(maps.attention, plain) <= 2e-6
+
+
+V5 = ("retrieval", "text-matching", "classification")
+
+
+@pytest.fixture(scope="module")
+def version_5(tmp_path_factory: pytest.TempPathFactory) -> Adapted:
+    """A Qwen3 with adapters of peft, as in jina-embeddings-v5."""
+    written = write_small(tmp_path_factory.mktemp("models") / "v5", "jina_embeddings_v5", "Model")
+    modules = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    return write_adapters(written, {task: Task(4, 8, modules) for task in V5})
+
+
+@pytest.fixture(scope="module")
+def with_peft(version_5: Adapted) -> Iterator[Service]:
+    """It alone."""
+    with serve(model=f"v5={version_5.folder}") as started:
+        yield started
+
+
+def test_tasks_of_adapters_in_files_are_those_of_merged_weights(
+    with_peft: Service, version_5: Adapted
+) -> None:
+    """Many requests of all tasks at a time; one without a task runs with the model's default."""
+    tasks = [None, *V5] * 4
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda task: with_peft.encode(TEXTS, task=task)["data"], tasks))
+    for task, answer in zip(tasks, answers, strict=True):
+        for item in answer:
+            vector, _ = version_5.run(item["token_ids"], item["segment_ids"], task or "retrieval")
+            assert relative_distance(item["embedding"], vector[-1].mean(0)) <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "task"),
+    [
+        ("/v1/embeddings", {"input": TEXTS[:1], "task": "text-matching"}, "text-matching"),
+        ("/v1/embeddings", {"input": TEXTS[:1]}, "retrieval"),
+        ("/api/embed", {"model": "v5", "input": TEXTS[0]}, "retrieval"),
+        ("/tei/embed", {"inputs": TEXTS[0]}, "retrieval"),
+    ],
+)
+def test_other_clients_choose_among_them(
+    path: str, body: Json, task: str, with_peft: Service, version_5: Adapted
+) -> None:
+    """Jina's by the field `task`; those that have no such field get the default."""
+    answer = post(with_peft, body, path).json()
+    found = answer if isinstance(answer, list) else answer.get("embeddings") or answer["data"]
+    vector = np.array(found[0]["embedding"] if isinstance(found[0], dict) else found[0])
+    (item,) = with_peft.encode(TEXTS[:1])["data"]
+    exact = version_5.run(item["token_ids"], item["segment_ids"], task)[0][-1].mean(0)
+    assert vector @ exact / np.linalg.norm(vector) / np.linalg.norm(exact) >= 1 - 1e-6
+
+
+def test_a_task_that_it_lacks_is_refused_with_those_that_it_has(with_peft: Service) -> None:
+    """On the native routes, as of adapters among the weights."""
+    response = post(with_peft, {"inputs": "a", "task": "separation"}, "/encode")
+    problem = assert_problem(response, 422, "invalid-request", field="task")
+    assert all(task in problem["detail"] for task in V5)

@@ -52,6 +52,7 @@ SMALL: dict[str, tuple[str, Mapping[str, Any]]] = {
     "modernbert": ("ModernBert", {**SIZES, "classifier_pooling": "cls"}),
     "eurobert": ("EuroBert", {**SIZES, "num_key_value_heads": 3, "classifier_pooling": "bos"}),
     "qwen3": ("Qwen3", {**SIZES, "head_dim": 32, "num_key_value_heads": 1}),
+    "jina_embeddings_v5": ("Qwen3", {**SIZES, "head_dim": 16, "num_key_value_heads": 3}),
     "bidirectional_pplx_qwen3": ("Qwen3", {**SIZES, "is_causal": False, "num_key_value_heads": 3}),
     "qwen2": ("Qwen2", {**SIZES, "num_key_value_heads": 1}),
     "gemma3_text": (
@@ -90,7 +91,10 @@ SMALL: dict[str, tuple[str, Mapping[str, Any]]] = {
     "umt5": ("UMT5", _T5),
 }
 """A small model of each family: what the names of its classes in `transformers` begin with, and a config."""
-ALIKE = ("bidirectional_pplx_qwen3", "qwen2", "gemma3_text", "gemma", "llama", "llama_bidirec", "mistral")
+ALIKE = (
+    *("bidirectional_pplx_qwen3", "jina_embeddings_v5", "qwen2", "gemma3_text", "gemma"),
+    *("llama", "llama_bidirec", "mistral"),
+)
 """Decoders beside Qwen3, which has most of what they have; their own files test the rest."""
 ATTENDING = [name for name in SMALL if name != "lfm2"]
 """Families of which every layer attends: kernels run them, and graphs."""
@@ -101,6 +105,7 @@ ORIGINALS: dict[str, tuple[str, Mapping[str, Any]]] = {
         "PPLXQwen3",
         {"model_type": "bidirectional_pplx_qwen3", "is_causal": None, "use_bidirectional_attention": True},
     ),
+    "jina_embeddings_v5": ("JinaEmbeddingsV5", {"model_type": "jina_embeddings_v5"}),
     "llama_bidirec": ("LlamaBidirectional", {"model_type": "llama_bidirec", "is_causal": None}),
     "new": ("New", {"model_type": "new", "rope_parameters": None, "rope_theta": 160_000.0}),
     "jina_xlm_roberta": (

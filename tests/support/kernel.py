@@ -151,12 +151,10 @@ def restrict_to(instructions: Instructions | None, monkeypatch: pytest.MonkeyPat
 def _emulated() -> Kernels:
     if not torch.cpu.get_capabilities().get("avx512_bf16"):
         pytest.skip("the processor has no AVX512-BF16")
-    options = ["-DHEADLIGHT_EMULATE_TILES", "-Werror"]
+    options, sets = ("-DHEADLIGHT_EMULATE_TILES", "-Werror"), (AMX, "bfloat16_avx512_bf16")
     made_of = crc32(Path(builder.__file__).read_bytes() + Path(__file__).read_bytes(), checksum())
-    tiles = next(one for one in KERNEL_SETS if one.tiled)
-    sets = [one.name for one in (tiles, tiles.steps) if one]
     target = keep(f"kernels/emulated-{made_of:x}", lambda place: builder.build(place, options, sets))
-    return Kernels.of(CDLL(str(target)), tiles)
+    return Kernels.of(CDLL(str(target)), next(one for one in KERNEL_SETS if one.tiled))
 
 
 def attend(

@@ -65,5 +65,7 @@ QWEN3 = decoder.family(
     tokenizer="Qwen2Tokenizer",
     projection="linear.weight",  # of voyage-4-nano
 )
+JINA_V5 = replace(QWEN3, name="jina_embeddings_v5", default_task="retrieval")
+"""Qwen3 with adapters in the form of peft; jina's code takes no text without a task."""
 PPLX = replace(QWEN3, name="bidirectional_pplx_qwen3", read_config=read_bidirectional)
 QWEN2 = decoder.family("qwen2", read_qwen2, tokenizer="Qwen2Tokenizer")

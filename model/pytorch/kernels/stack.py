@@ -102,7 +102,8 @@ class NativeStack:
         if self._products.widens:
             self._dtype = torch.float32
         # Adapters need the columns of weights in order.
-        self._fuses_gates = config.gated and config.adapters is None
+        self._adapted = config.adapters is not None
+        self._fuses_gates = config.gated and not self._adapted
         self._gated = config.intermediate_size if config.gated and not self._fuses_gates else 0
         inner = config.intermediate_size + self._gated
         experts = max(layer.mixture.experts if layer.mixture else 0 for layer in config.layers)
@@ -337,7 +338,7 @@ class NativeStack:
                 described, parts if are_rows_of(linear.weight, parts) else (linear.weight.data,)
             )
         numbers = linear.weight.numel()
-        linear.release(self._parameters[-2] if linear.adapters else None)
+        linear.release(self._parameters[-2] if self._adapted else None)
         self._release_read(numbers)
         return described
 

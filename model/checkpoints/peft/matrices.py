@@ -1,0 +1,100 @@
+"""Reads the matrices of adapters, and gives them to the linear layers that they update."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from model.checkpoints.peft.tasks import Adapter
+from model.checkpoints.weights import FLOATS, Stored, read_header, read_tensors
+from model.encoder.adapters import LinearAdapters
+from model.encoder.linear import Linear
+from model.errors import CheckpointError
+from model.families.family import Part
+from model.files import shown
+
+_BASE = "base_model.model."
+"""What precedes every name in a file of peft."""
+_MATRICES = (".lora_A.weight", ".lora_B.weight")
+_MADE_FOR = "use the adapters that were made for this model"
+
+Parts = Sequence[tuple[Stored, Part]]
+"""The stored tensors, or rows of them, that make up a weight."""
+Pairs = Mapping[str, tuple[Tensor, Tensor]]
+"""A (rank, in) and B (out, rank), by the name of the stored weight that they update."""
+
+
+def attach(
+    adapters: Sequence[Adapter], linears: Collection[tuple[Linear, Parts]], plain: Callable[[str], str]
+) -> None:
+    """Set the adapters of linear layers from the files of all tasks.
+
+    `linears` are the layers with what makes up their weights, and `plain` returns a family's name of a
+    stored tensor. Raises CheckpointError for a matrix that belongs to none of them or does not fit.
+    """
+    shapes = {part.name: stored.shape for _, parts in linears for stored, part in parts}
+    by_task = [_scaled(adapter, shapes, plain) for adapter in adapters]
+    for linear, parts in linears:
+        names = [part.name for _, part in parts]
+        # Where a layer joins several weights, such as queries, keys and values, each keeps its own rank.
+        rank = max(sum(len(pairs[name][0]) for name in names if name in pairs) for pairs in by_task)
+        if rank:
+            made = [_joined(pairs, parts, rank) for pairs in by_task]
+            down, up = (torch.stack(matrices) for matrices in zip(*made, strict=True))
+            linear.adapters = LinearAdapters.of(down, up)
+
+
+def _joined(pairs: Pairs, parts: Parts, rank: int) -> tuple[Tensor, Tensor]:
+    """Join the matrices of one layer's parts, A below each other and B along the diagonal.
+
+    So B·A is that of each part in its own rows. Returns (rank, in) and (out, rank).
+    """
+    heights = [stored.shape[0] // part.count for stored, part in parts]
+    down = torch.zeros(rank, parts[0][0].shape[1])
+    up = torch.zeros(sum(heights), rank)
+    row = first = 0
+    for (_, part), height in zip(parts, heights, strict=True):
+        if part.name in pairs:
+            a, b = pairs[part.name]
+            end = first + len(a)
+            down[first:end] = a
+            up[row : row + height, first:end] = b.chunk(part.count)[part.index]
+            first = end
+        row += height
+    return down, up
+
+
+def _scaled(adapter: Adapter, shapes: Mapping[str, Sequence[int]], plain: Callable[[str], str]) -> Pairs:
+    """Read one task's matrices as float32, B multiplied by the scale."""
+    stored: dict[str, dict[str, Stored]] = {}
+    for one in read_header(adapter.weights):
+        kind = next((kind for kind in _MATRICES if one.name.endswith(kind)), None)
+        name = plain(one.name.removeprefix(_BASE).removesuffix(kind or "") + ".weight")
+        if kind is None or name not in shapes:
+            raise CheckpointError(
+                f"{adapter.weights}: {shown(one.name)} updates no linear layer of the encoder's blocks, and "
+                f"nothing else can be updated: {_MADE_FOR}."
+            )
+        stored.setdefault(name, {})[kind] = one
+    for name, kinds in stored.items():
+        _check(adapter, name, kinds, shapes[name])
+    read = read_tensors([one for kinds in stored.values() for one in kinds.values()])
+    pairs = {}
+    for name, kinds in stored.items():
+        a, b = (read[kinds[kind].name].float() for kind in _MATRICES)
+        pairs[name] = (a, adapter.scale * b)
+    return pairs
+
+
+def _check(adapter: Adapter, name: str, kinds: Mapping[str, Stored], shape: Sequence[int]) -> None:
+    """Raise CheckpointError unless both matrices of a weight are there and have its shape."""
+    outputs, inputs = shape
+    for kind, expected in zip(_MATRICES, ((adapter.rank, inputs), (outputs, adapter.rank)), strict=True):
+        found = kinds.get(kind)
+        if found is None:
+            raise CheckpointError(f"{adapter.weights}: {name} has no {kind.strip('.')}: {_MADE_FOR}.")
+        if found.shape != expected or found.dtype not in FLOATS:
+            raise CheckpointError(
+                f"{adapter.weights}: the tensor {shown(found.name)} is {found.dtype} {found.shape}; it must "
+                f"be {expected}, of one of {', '.join(FLOATS)}: {_MADE_FOR}."
+            )

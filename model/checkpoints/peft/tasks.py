@@ -1,0 +1,104 @@
+"""Finds the adapters of a folder, and reads what `adapter_config.json` says of them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from model.encoder.config import EncoderConfig
+from model.encoder.parts import Adapters
+from model.errors import CheckpointError
+from model.fields import switch, whole
+from model.files import present, read_json, shown
+from model.keys.files import ADAPTERS
+
+FOLDER, WEIGHTS = "adapters", "adapter_model.safetensors"
+_TASKS = 64
+_MERGE = "merge the adapter into the weights (`merge_and_unload` of peft) and serve that folder"
+# What changes more than the low-rank updates, and is refused where it is set.
+_OFF = (
+    *("use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "modules_to_save", "rank_pattern"),
+    *("alpha_pattern", "layer_replication", "trainable_token_indices", "target_parameters"),
+    *("alora_invocation_tokens", "arrow_config", "exclude_modules"),
+)
+_INITIAL = ("gaussian", "eva", "orthogonal")
+"""Ways to initialize the matrices that leave the weights they update as they are."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One task's adapter: its file of matrices, their rank, and what their product is multiplied by."""
+
+    task: str
+    weights: Path
+    rank: int
+    scale: float
+
+
+def find_adapters(transformer: Path, config: Mapping[str, Any]) -> list[Adapter]:
+    """Read the adapters below a transformer's folder, in the order of its `task_names`, else by name.
+
+    Empty if there are none. Raises CheckpointError for one that is not supported.
+    """
+    folder = transformer / FOLDER
+    if not present(folder):
+        return []
+    try:
+        found = sorted(path.name for path in folder.iterdir() if present(path / ADAPTERS))
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be read: {error.strerror}.") from error
+    if len(found) > _TASKS:
+        raise CheckpointError(f"{folder} has {len(found)} adapters; the limit is {_TASKS}: remove some.")
+    named = config.get("task_names")
+    if named is not None and (not isinstance(named, list) or sorted(map(str, named)) != found):
+        raise CheckpointError(
+            f"{transformer / 'config.json'}: task_names is {shown(named)}, and {folder} has {shown(found)}: "
+            "use the files of one checkpoint."
+        )
+    return [_read(folder / task, task) for task in named or found]
+
+
+def with_adapters(config: EncoderConfig, adapters: Sequence[Adapter], default: str | None) -> EncoderConfig:
+    """Name a folder's adapters in the config of its encoder; raises CheckpointError where it has others."""
+    stored = config.adapters
+    if stored is not None and (bool(adapters) == bool(stored.rank)):
+        raise CheckpointError(
+            f"config.json has adapters of rank {stored.rank}, and the folder has {len(adapters)} of peft: "
+            "use the files of one checkpoint."
+        )
+    if not adapters:
+        return config
+    tasks = tuple(adapter.task for adapter in adapters)
+    return replace(config, adapters=Adapters(tasks, 0, default=default if default in tasks else None))
+
+
+def _read(folder: Path, task: str) -> Adapter:
+    file = folder / ADAPTERS
+    config = read_json(file)
+    try:
+        return Adapter(task, folder / WEIGHTS, *_rank_and_scale(config))
+    except CheckpointError as error:
+        raise CheckpointError(f"{file}: {error}") from error
+
+
+def _rank_and_scale(config: Mapping[str, Any]) -> tuple[int, float]:
+    if config.get("peft_type") != "LORA":
+        kind = shown(config.get("peft_type"))
+        raise CheckpointError(f'peft_type is {kind}; only "LORA" is supported: {_MERGE}.')
+    for name in _OFF:
+        if config.get(name):
+            raise CheckpointError(f"{name} is {shown(config[name])}, which is not supported: {_MERGE}.")
+    if config.get("bias", "none") != "none":
+        raise CheckpointError(f'bias is {shown(config["bias"])}; only "none" is supported: {_MERGE}.')
+    initial = config.get("init_lora_weights", True)
+    if not isinstance(initial, bool) and initial not in _INITIAL:
+        raise CheckpointError(
+            f"init_lora_weights is {shown(initial)}, which changes the weights that are updated: {_MERGE}."
+        )
+    rank = whole(config, "r", like="hidden_size", default=8)
+    alpha = config.get("lora_alpha", 8)
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < math.inf:
+        raise CheckpointError(f"lora_alpha is {shown(alpha)}; it must be a number above 0.")
+    root = switch(config, "use_rslora", default=False)
+    return rank, alpha / (math.sqrt(rank) if root else rank)
