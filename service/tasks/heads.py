@@ -35,7 +35,7 @@ def check_head(
     head = engine.info.head
     if head is not None and head.kind in kinds:
         return head
-    needed = " or ".join(f"{kind} head" for kind in kinds)
+    needed = " or ".join("layers of bge-m3" if kind == "hybrid" else f"{kind} head" for kind in kinds)
     raise OptionError(
         lambda _: (
             f'The model "{engine.name}" has no {needed}, which {needs} needs{_way_out(engines, kinds)}.'

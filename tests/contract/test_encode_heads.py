@@ -158,12 +158,12 @@ def test_options_without_effect_are_refused(
     [
         (
             {"outputs": ["sparse"], "model": "colbert"},
-            'The model "colbert" has no masked_words head or hybrid head, which "sparse" in outputs needs: '
+            'The model "colbert" has no masked_words head or layers of bge-m3, which "sparse" in outputs needs: '
             "choose from splade.",
         ),
         (
             {"outputs": ["tokens"], "role": "query", "model": "splade"},
-            'The model "splade" has no late_interaction head or hybrid head, which role needs: '
+            'The model "splade" has no late_interaction head or layers of bge-m3, which role needs: '
             "choose from colbert.",
         ),
     ],
