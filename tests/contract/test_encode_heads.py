@@ -158,8 +158,8 @@ def test_options_without_effect_are_refused(
     [
         (
             {"outputs": ["sparse"], "model": "colbert"},
-            'The model "colbert" has no masked_words head or layers of bge-m3, which "sparse" in outputs needs: '
-            "choose from splade.",
+            'The model "colbert" has no masked_words head or layers of bge-m3, which "sparse" in outputs '
+            "needs: choose from splade.",
         ),
         (
             {"outputs": ["tokens"], "role": "query", "model": "splade"},
