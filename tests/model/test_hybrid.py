@@ -18,6 +18,7 @@ from export.errors import ExportError
 from model.checkpoints.checkpoint import load_checkpoint
 from model.contract import Backend, HeadInfo, SentenceWant, SparseWant, TokenVectorsWant, Want
 from model.errors import CheckpointError
+from model.heads.sparse import TokenWeights
 from model.loading import load_model
 from model.tokenization.tokenizer import TextTokenizer
 from tests.references.comparing import distance
@@ -227,3 +228,20 @@ def test_a_model_of_another_kind_with_these_layers_is_refused(written: Hybrid, t
     write_hybrid(tmp_path / "classifier", modules=False, architecture="XLMRobertaForSequenceClassification")
     with pytest.raises(CheckpointError, match="its weights predict classification"):
         load_checkpoint(tmp_path / "classifier")
+
+
+@pytest.mark.parametrize("lengths", [(0,), (0, 0), (3, 0, 5, 0)])
+def test_texts_without_tokens_have_no_words(lengths: tuple[int, ...]) -> None:
+    """Alone and beside others, whose words are the largest weights of their tokens."""
+    random = np.random.default_rng(0)
+    weight, bias = random.standard_normal(8).astype(np.float32), 0.25
+    states = [random.standard_normal((length, 8)).astype(np.float32) for length in lengths]
+    ids = [random.integers(0, 4, length) for length in lengths]
+    found = [*TokenWeights(weight, bias, frozenset({0}))(states, ids, [None] * len(lengths))]
+    for state, words, one in zip(states, ids, found, strict=True):
+        exact: dict[int, float] = {}
+        for word, hidden in zip(words.tolist(), state.astype(np.float64), strict=True):
+            exact[word] = max(exact.get(word, 0.0), float(hidden @ weight + bias))
+        exact = {word: size for word, size in exact.items() if size > 0 and word != 0}
+        got = dict(zip(one["sparse_ids"].tolist(), one["sparse_weights"].tolist(), strict=True))
+        assert got == pytest.approx(exact, abs=1e-6)
