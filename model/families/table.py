@@ -9,6 +9,8 @@ from model.families.bert.deberta import DEBERTA
 from model.families.bert.distilbert import DISTILBERT
 from model.families.bert.electra import ELECTRA
 from model.families.bert.mpnet import MPNET
+from model.families.bert.prenorm import MEGATRON_BERT, ROBERTA_PRENORM, XLM_ROBERTA_XL
+from model.families.bert.rembert import REMBERT
 from model.families.bert.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.families.decoders import embedding_gemma
 from model.families.decoders.gemma import GEMMA, GEMMA3
@@ -32,9 +34,13 @@ _ALL = (
     ROBERTA,
     XLM_ROBERTA,
     CAMEMBERT,
+    ROBERTA_PRENORM,
+    XLM_ROBERTA_XL,
+    MEGATRON_BERT,
     DISTILBERT,
     ELECTRA,
     ALBERT,
+    REMBERT,
     MPNET,
     DEBERTA,
     MODERNBERT,

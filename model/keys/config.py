@@ -14,6 +14,7 @@ CONFIG: Table = {
         *("num_hidden_layers", "n_layers", "num_layers", "n_layer", "num_attention_heads", "n_heads"),
         *("num_heads", "n_head", "num_key_value_heads", "num_heads_kv", "head_dim", "d_kv"),
         *("attention_head_size", "intermediate_size", "hidden_dim", "d_ff", "n_inner", "embedding_size"),
+        "input_embedding_size",
         *("type_vocab_size", "num_hidden_groups", "inner_group_num", "block_ff_dim", "block_multiple_of"),
         *("block_ffn_dim_multiplier", "block_auto_adjust_ff_dim", "conv_L_cache", "per_layer_config"),
         *("global_head_dim", "num_global_key_value_heads", "hidden_size_per_layer_input", "text_config"),
@@ -99,7 +100,7 @@ CONFIG: Table = {
         *("tie_word_embeddings", "tie_encoder_decoder", "sinusoidal_pos_embds", "legacy", "decoder_bias"),
         *("classifier_bias", "logn_attention_clip1", "vocab_list", "esmfold_config", "emb_pooler"),
         *("_sliding_window_pattern", "block_dim", "block_norm_eps", "block_use_swiglu", "conv_dim"),
-        *("conv_dim_out", "use_pos_enc", "tie_embedding", "embedding_dim"),
+        *("conv_dim_out", "use_pos_enc", "tie_embedding", "embedding_dim", "output_embedding_size"),
     ),
     **harmless(
         "only for images and sounds",
