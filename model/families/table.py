@@ -27,6 +27,7 @@ from model.families.modernbert import MODERNBERT
 from model.families.nomic import NOMIC_BERT
 from model.families.own.headlight import HEADLIGHT
 from model.families.t5 import MT5, T5, UMT5
+from model.families.ultrabert import ULTRABERT
 from model.files import shown
 
 _ALL = (
@@ -45,6 +46,7 @@ _ALL = (
     DEBERTA,
     MODERNBERT,
     EUROBERT,
+    ULTRABERT,
     QWEN3,
     PPLX,
     QWEN2,

@@ -39,6 +39,7 @@ CONFIG: Table = {
         *("token_dropout", "mask_token_id", "is_folding_model", "is_decoder", "prenorm", "parallel_block"),
         *("use_rms_norm", "causal", "is_causal", "use_bidirectional_attention", "use_sliding_window"),
         *("sliding_window", "max_window_layers", "sliding_window_pattern", "query_pre_attn_scalar"),
+        "attention_windows",
         *("num_experts", "moe_every_n_layers", "moe_top_k", "full_attn_idxs", "conv_bias"),
         *("moe_normalize_expert_weights", "num_shared_experts", "expert_choice_router"),
     ),
@@ -101,6 +102,7 @@ CONFIG: Table = {
         *("classifier_bias", "logn_attention_clip1", "vocab_list", "esmfold_config", "emb_pooler"),
         *("_sliding_window_pattern", "block_dim", "block_norm_eps", "block_use_swiglu", "conv_dim"),
         *("conv_dim_out", "use_pos_enc", "tie_embedding", "embedding_dim", "output_embedding_size"),
+        "prediction_head_size",
     ),
     **harmless(
         "only for images and sounds",

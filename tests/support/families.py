@@ -55,6 +55,7 @@ SMALL: dict[str, tuple[str, Mapping[str, Any]]] = {
     "deberta-v2": ("DebertaV2", {**SIZES, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}),
     "modernbert": ("ModernBert", {**SIZES, "classifier_pooling": "cls"}),
     "eurobert": ("EuroBert", {**SIZES, "num_key_value_heads": 3, "classifier_pooling": "bos"}),
+    "ultrabert": ("Ultrabert", {**SIZES, "sliding_window": 6, "prediction_head_size": 56}),
     "qwen3": ("Qwen3", {**SIZES, "head_dim": 32, "num_key_value_heads": 1}),
     "bidirectional_pplx_qwen3": ("Qwen3", {**SIZES, "is_causal": False, "num_key_value_heads": 3}),
     "qwen2": ("Qwen2", {**SIZES, "num_key_value_heads": 1}),
