@@ -27,6 +27,16 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], int]] = {
     "data2vec-text": ("Data2VecText", {**SMALL, "max_position_embeddings": 66, "type_vocab_size": 1}, 64),
     "xmod": ("Xmod", {**SMALL, "max_position_embeddings": 42, "default_language": "en_XX"}, 40),
     "ernie": ("Ernie", {**SMALL, "max_position_embeddings": 64}, 64),
+    "squeezebert": (
+        "SqueezeBert",
+        {**SMALL, "embedding_size": 32, "layer_norm_eps": 0.1, "max_position_embeddings": 48},
+        48,
+    ),
+    "mobilebert": (
+        "MobileBert",
+        {**SMALL, "max_position_embeddings": 48, "intra_bottleneck_size": 16, "embedding_size": 16},
+        48,
+    ),
     "layoutlm": ("LayoutLM", {**SMALL, "max_position_embeddings": 48}, 48),
 }
 """model_type -> what its classes are called, its sizes, and how many tokens it reads."""
