@@ -20,7 +20,7 @@ _NAMES = {
     "num_attention_heads": ("num_attention_heads", "n_heads", "num_heads", "n_head"),
     "max_position_embeddings": ("max_position_embeddings", "n_positions", "max_trained_positions"),
 }
-_OFFSET = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "roberta-prelayernorm", "xmod")
+_OFFSET = ("data2vec-text", "xmod")
 """Families whose positions start after the padding id, so that fewer positions remain for a text."""
 
 

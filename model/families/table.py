@@ -9,6 +9,8 @@ from model.families.bert.deberta import DEBERTA
 from model.families.bert.distilbert import DISTILBERT
 from model.families.bert.electra import ELECTRA
 from model.families.bert.mpnet import MPNET
+from model.families.bert.prenorm import MEGATRON_BERT, ROBERTA_PRENORM, XLM_ROBERTA_XL
+from model.families.bert.rembert import REMBERT
 from model.families.bert.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.families.decoders import embedding_gemma
 from model.families.decoders.gemma import GEMMA, GEMMA3
@@ -25,6 +27,7 @@ from model.families.modernbert import MODERNBERT
 from model.families.nomic import NOMIC_BERT
 from model.families.own.headlight import HEADLIGHT
 from model.families.t5 import MT5, T5, UMT5
+from model.families.ultrabert import ULTRABERT
 from model.files import shown
 
 _ALL = (
@@ -32,13 +35,18 @@ _ALL = (
     ROBERTA,
     XLM_ROBERTA,
     CAMEMBERT,
+    ROBERTA_PRENORM,
+    XLM_ROBERTA_XL,
+    MEGATRON_BERT,
     DISTILBERT,
     ELECTRA,
     ALBERT,
+    REMBERT,
     MPNET,
     DEBERTA,
     MODERNBERT,
     EUROBERT,
+    ULTRABERT,
     QWEN3,
     JINA_V5,
     PPLX,

@@ -366,6 +366,9 @@ _KINDS = {
         _surround_bert,
         checks=("do_lower_case", "keep_accents", "add_prefix_space"),
     ),
+    "RemBertTokenizer": _Kind(
+        (), tokens_of.ALBERT, None, None, checks=("do_lower_case", "keep_accents", "add_prefix_space")
+    ),
     "DebertaV2Tokenizer": _Kind(
         ("spm.model",),
         tokens_of.DEBERTA,

@@ -24,13 +24,19 @@ from tests.support.serving import answered, assert_problem, post, serve
 TEXTS = ["the man beats the boy", "a", "hello world " * 40, "boy"]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 FAMILIES: dict[str, tuple[str, dict[str, Any], int]] = {
-    "roberta-prelayernorm": (
-        "RobertaPreLayerNorm",
-        {**SMALL, "max_position_embeddings": 66, "type_vocab_size": 1},
-        64,
+    "data2vec-text": ("Data2VecText", {**SMALL, "max_position_embeddings": 66, "type_vocab_size": 1}, 64),
+    "xmod": ("Xmod", {**SMALL, "max_position_embeddings": 42, "default_language": "en_XX"}, 40),
+    "ernie": ("Ernie", {**SMALL, "max_position_embeddings": 64}, 64),
+    "squeezebert": (
+        "SqueezeBert",
+        {**SMALL, "embedding_size": 32, "layer_norm_eps": 0.1, "max_position_embeddings": 48},
+        48,
     ),
-    "xlm-roberta-xl": ("XLMRobertaXL", {**SMALL, "max_position_embeddings": 42, "type_vocab_size": 1}, 40),
-    "megatron-bert": ("MegatronBert", {**SMALL, "max_position_embeddings": 64}, 64),
+    "mobilebert": (
+        "MobileBert",
+        {**SMALL, "max_position_embeddings": 48, "intra_bottleneck_size": 16, "embedding_size": 16},
+        48,
+    ),
     "layoutlm": ("LayoutLM", {**SMALL, "max_position_embeddings": 48}, 48),
 }
 """model_type -> what its classes are called, its sizes, and how many tokens it reads."""
@@ -116,10 +122,10 @@ def test_the_route_serves_it(tmp_path: Path) -> None:
 
 def test_a_family_without_a_graph_says_how_it_could_be_served(tmp_path: Path) -> None:
     """The refusal names the family, those that are served from weights, and where a graph would go."""
-    write_family(tmp_path, "roberta-prelayernorm", weights=True)
+    write_family(tmp_path, "data2vec-text", weights=True)
     (tmp_path / "onnx/model.onnx").unlink()
     with pytest.raises(
-        CheckpointError, match=r"model_type 'roberta-prelayernorm' is not .* bert, .* onnx/model\.onnx"
+        CheckpointError, match=r"model_type 'data2vec-text' is not .* bert, .* onnx/model\.onnx"
     ):
         load_model(str(tmp_path), device="cpu")
 
@@ -136,13 +142,13 @@ def test_a_family_without_a_graph_says_how_it_could_be_served(tmp_path: Path) ->
     ],
 )
 def test_a_config_that_does_not_fit_the_graph_is_refused(
-    change: dict[str, Any], said: str, roberta: Path, tmp_path: Path
+    change: dict[str, Any], said: str, data2vec: Path, tmp_path: Path
 ) -> None:
     """Sizes that are missing, of no kind, or of another model."""
-    raw = {**json.loads((roberta / "config.json").read_text()), **change}
+    raw = {**json.loads((data2vec / "config.json").read_text()), **change}
     for path in ("tokenizer.json", "onnx/model.onnx"):
         (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).symlink_to(roberta / path)
+        (tmp_path / path).symlink_to(data2vec / path)
     write(tmp_path, "config.json", {name: value for name, value in raw.items() if value is not None})
     with pytest.raises(CheckpointError) as caught:
         load_model(str(tmp_path), device="cpu")
@@ -150,10 +156,10 @@ def test_a_config_that_does_not_fit_the_graph_is_refused(
 
 
 @pytest.fixture(scope="module")
-def roberta(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A RoBERTa of a kind that only its graph runs."""
-    folder = tmp_path_factory.mktemp("families") / "roberta"
-    write_family(folder, "roberta-prelayernorm", weights=False)
+def data2vec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A RoBERTa under a name that only its graph runs under."""
+    folder = tmp_path_factory.mktemp("families") / "data2vec"
+    write_family(folder, "data2vec-text", weights=False)
     return folder
 
 

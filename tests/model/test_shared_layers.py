@@ -87,7 +87,7 @@ def test_what_shares_layers_has_the_bits_of_what_does_not(family: str, tmp_path:
             wants.append(with_changes((plain, plain, late, want_all(backend))[number % 4], changes))
     texts, wants = [*texts, *sample([7, 30])], [*wants, plain, late]
     # PyTorch projects the embeddings of these, and on some processors rounds with the number of tokens.
-    same = assert_close if family in ("albert", "electra") else assert_same
+    same = assert_close if family in ("albert", "electra", "rembert") else assert_same
     for ours, theirs in zip(run(backend, texts, wants), apart(backend, texts, wants), strict=True):
         same(ours, theirs)
 

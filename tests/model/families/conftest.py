@@ -14,5 +14,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         test, _, option = item.name.partition("[")
         of_a_family = "families" in item.path.parts and test.startswith("test_every_option_of_")
-        if of_a_family and option.rstrip("]") in _ALIKE:
+        option = option.rstrip("]").rpartition("-")[2]  # after the name of one family of several
+        if of_a_family and option in _ALIKE:
             item.add_marker(pytest.mark.repeated)

@@ -22,6 +22,7 @@ from tests.support.product import run
 
 VARIANTS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "modernbert, mean": ("modernbert", {"classifier_pooling": "mean", "classifier_bias": True}),
+    "ultrabert, mean": ("ultrabert", {"classifier_pooling": "mean"}),
     "eurobert, mean": ("eurobert", {"classifier_pooling": "mean"}),
 }
 """Further small models: their family, and other options."""
