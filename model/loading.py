@@ -16,6 +16,8 @@ from model.devices import check_possible
 from model.errors import CheckpointError
 from model.onnx.file import OnnxFile, check_whole, find_graph
 from model.startup_check import check_model
+from model.static.backend import StaticBackend
+from model.static.folder import is_static, read_static
 from model.tokenization.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
@@ -42,7 +44,11 @@ def load_model(
     was read of its file is released (`model.memory`).
     """
     path, graph = find_model(source, kind)
-    if graph is not None:
+    tokenizer: TextTokenizer
+    backend: Backend
+    if is_static(path):
+        tokenizer, backend = _load_static(path, dtype, threads, strict=strict)
+    elif graph is not None:
         tokenizer, backend = _load_onnx(graph, device, dtype, threads, strict=strict)
     else:
         check_possible(device, dtype)
@@ -70,6 +76,10 @@ def prepare_model(
     itself.
     """
     path, graph = find_model(source, kind)
+    if is_static(path):
+        tokenizer, backend = _load_static(path, dtype, threads, strict=strict)
+        check_model(str(path), tokenizer, backend)
+        return lambda: (tokenizer, backend)
     if graph is not None:
         prepared = _prepare_onnx(graph, device, dtype, threads, strict=strict, folder=folder)
         if prepared is not None:
@@ -109,11 +119,16 @@ def _load_forkable(
 
 
 def find_model(source: str, kind: Kind) -> tuple[Path, OnnxFile | None]:
-    """Find a model's folder, and the graph in it if that is what will run; raises ModelError."""
+    """Find a model's folder, and the graph in it if that is what will run; raises ModelError.
+
+    A table of token vectors needs neither runtime, so it runs whatever `kind` says.
+    """
     without_torch = kind == "onnx" or find_spec("torch") is None
     path = _named_graph(source) or resolve(source, graph=without_torch)
     if source != EMBEDDED and not Path(source).expanduser().exists():
         check_weights(source, path)
+    if is_static(path):
+        return path, None
     graph = find_graph(path)
     return path, graph if choose_kind(kind, path, graph) == "onnx" else None
 
@@ -173,6 +188,13 @@ def _load_torch(
     checkpoint = load_checkpoint(path, strict=strict, deferred=True)
     backend = TorchBackend(checkpoint, device=device, dtype=dtype, threads=threads, native=native)
     return checkpoint.tokenizer, backend
+
+
+def _load_static(
+    path: Path, dtype: str, threads: int | None, *, strict: bool
+) -> tuple[TextTokenizer, StaticBackend]:
+    folder, table = read_static(path, strict=strict)
+    return folder.tokenizer, StaticBackend(folder, table, dtype=dtype, threads=threads)
 
 
 def _load_onnx(

@@ -28,6 +28,8 @@ def compare(folder: Path, tokenizer: TextTokenizer, backend: Backend) -> tuple[f
     if find_spec(_PACKAGE) is None:
         raise CannotCompare("it is not installed")
     predicts = info.head is not None and info.head.kind != "hybrid"
+    if info.family == "model2vec":
+        raise CannotCompare("it is a table that model2vec made, which leaves unknown tokens out and cuts texts")
     if info.backend == "onnx" or predicts:
         raise CannotCompare("that is done for checkpoints that make vectors and predict nothing")
     try:

@@ -57,6 +57,8 @@ _PREDICTING = (["Transformer", "SpladePooling"], ["Transformer", "LogitScore"])
 """Modules of which the last reads what words the transformer predicts."""
 _MODELS = ("SentenceTransformer", "SparseEncoder", "CrossEncoder", "ColBERT")
 _NEXT_WORD = "text-generation"
+_STATIC = "StaticEmbedding"
+"""A table of token vectors, of which a text has the mean: model2vec's, and that of sentence-transformers."""
 _TRANSFORMERS = {"MLMTransformer": "Transformer"}
 """Kinds of modules that hold a transformer under another name."""
 
@@ -72,7 +74,7 @@ class Layout:
     `logit_score` says which tokens' logits are the score of a pair, None if it is no such model.
     `roles` are those of late interaction, and `token_dense` the folders of the linear layers that make its
     vectors of tokens. `modules` are the kinds and folders of all modules. A `hybrid` model has the layers of
-    bge-m3 beside its transformer.
+    bge-m3 beside its transformer. A `static` one has a table of token vectors in the place of a transformer.
     """
 
     transformer: Path
@@ -91,6 +93,7 @@ class Layout:
     token_dense: tuple[Path, ...] = ()
     modules: tuple[tuple[str, Path], ...] = ()
     hybrid: bool = False
+    static: bool = False
 
     @property
     def weighted(self) -> tuple[Path, ...]:
@@ -117,6 +120,8 @@ def read_layout(folder: Path) -> Layout:
 def _read_layout(folder: Path) -> Layout:
     modules_file = folder / "modules.json"
     if not present(modules_file):
+        if is_model2vec(folder):
+            return Layout(folder, SentenceConfig(None), modules=((_STATIC, folder),), static=True)
         return Layout(
             folder,
             read_sentence_config(folder, plain=True),
@@ -125,8 +130,8 @@ def _read_layout(folder: Path) -> Layout:
         )
     modules = _modules(folder, modules_file)
     paths = dict(modules)
-    transformer = paths["Transformer"]
-    sentence = read_sentence_config(transformer)
+    (first, transformer), *_ = modules
+    sentence = SentenceConfig(None) if first == _STATIC else read_sentence_config(transformer)
     pooling, include_prompt = _pooling(paths.get("Pooling"))
     general_file = folder / "config_sentence_transformers.json"
     general = read_json(general_file, optional=True)
@@ -151,7 +156,13 @@ def _read_layout(folder: Path) -> Layout:
         roles=roles,
         token_dense=tuple(path for _, path in steps) if roles else (),
         modules=tuple(modules),
+        static=first == _STATIC,
     )
+
+
+def is_model2vec(folder: Path) -> bool:
+    """Return whether the config.json of a folder is model2vec's; raises CheckpointError."""
+    return bool(read_json(folder / "config.json", optional=True).get("model_type") == "model2vec")
 
 
 def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
@@ -168,13 +179,14 @@ def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
     pooled = kinds.index("Pooling") if "Pooling" in kinds else 0
     # Before the pooling there is no vector that a Normalize or a Dropout could change.
     first = all(kind in ("Normalize", "Dropout") for kind in kinds[1:pooled])
-    served = kinds[:1] == ["Transformer"] and first and all(kind in _AFTER for kind in kinds[pooled + 1 :])
+    begins = (kinds[:1] == ["Transformer"] and first) or (kinds[:1] == [_STATIC] and not pooled)
+    served = begins and all(kind in _AFTER for kind in kinds[pooled + 1 :])
     if not (served or kinds in _PREDICTING) or len(kinds) > _MODULES:
         raise CheckpointError(
-            f"{file} lists {_listed(last)}: headlight serves one Transformer, then at most one Pooling, then "
-            f"any of {', '.join(_AFTER)}, up to {_MODULES} modules in all; or one Transformer and one "
-            "SpladePooling or LogitScore. A model with others is served as an ONNX graph that returns "
-            "sentence_embedding, in a folder without modules.json."
+            f"{file} lists {_listed(last)}: headlight serves one Transformer and at most one Pooling, or one "
+            f"{_STATIC}, then any of {', '.join(_AFTER)}, up to {_MODULES} modules in all; or one Transformer "
+            "and one SpladePooling or LogitScore. A model with others is served as an ONNX graph that "
+            "returns sentence_embedding, in a folder without modules.json."
         )
     subfolders = [_inside(folder, path, file) for _, path in named]
     return list(zip(kinds, subfolders, strict=True))

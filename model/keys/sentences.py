@@ -68,6 +68,7 @@ MODULES: Table = {
 
 MODULE: dict[str, Table] = {
     "Transformer": {},  # its files are those of the tables above
+    "StaticEmbedding": {},  # the config.json in its folder is model2vec's, if there is one
     "Pooling": {
         **used(
             "how hidden states are pooled, and whether the prompt's are",
@@ -92,6 +93,19 @@ MODULE: dict[str, Table] = {
         **harmless("how much is computed at a time", "chunk_size"),
     },
     "LogitScore": used("the tokens of a score", "true_token_id", "false_token_id", "module_input_name"),
+}  # fmt: skip
+
+MODEL2VEC: Table = {
+    **used("the kind of model", "model_type"),
+    **used("whether vectors have unit length; modules.json must say the same", "normalize"),
+    **used("the longest text", "max_length"),
+    **harmless("already in the weights", "hidden_dim", "embedding_dtype", "vocabulary_quantization"),
+    **harmless("how the table was made", "apply_pca", "apply_zipf", "sif_coefficient", "pooling"),
+    **harmless("names and notes", "architectures", "tokenizer_name", "seq_length"),
+    **refused(
+        "classifiers above a table are not served", "serve the folder of the StaticModel that it was trained "
+        "from", "head_config",
+    ),
 }  # fmt: skip
 
 ARTIFACT: Table = {

@@ -213,6 +213,8 @@ class Exchange:
         return encodings, found
 
     def _check_tokens(self, encodings: Sequence[Encoding], place: Callable[[int], str]) -> None:
+        if not self.engine.info.layers:
+            return  # of a table of token vectors, a text without tokens has a vector: 0
         pools_prompt = self.engine.info.include_prompt
         for index, encoding in enumerate(encodings):
             if len(encoding.token_ids) <= (0 if pools_prompt else encoding.prompt_length):
