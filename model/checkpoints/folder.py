@@ -175,7 +175,7 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
     layout = read_layout(path)
     if layout.static:
         raise CheckpointError(
-            f"{path} is a table of token vectors, which is served without PyTorch or ONNX Runtime: serve it as it is."
+            f"{path} is a table of token vectors, which needs neither PyTorch nor a graph: serve it as it is."
         )
     file = layout.transformer / "config.json"
     raw = read_json(file)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from model.checkpoints.layout import read_layout
 from model.errors import CheckpointError
 from model.files import present, read_json, reason
 from model.keys.files import ADAPTERS, HYBRID, OTHER_GRAPHS, SENTENCE_FILES
@@ -45,7 +46,8 @@ def fetch_model(name: str, revision: str | None, *, graph: bool) -> Path:
     if first or others:
         folders = [f"{folder}/" for folder in (first, *others) if folder]
         _fetch(name, commit, [folder + file for folder in map(glob.escape, folders) for file in _SMALL])
-    weights = [] if graph else [_below(first, "model.safetensors")]
+    # A table of token vectors needs no graph, whatever runs the others.
+    weights = [] if graph and not _is_table(fetched) else [_below(first, "model.safetensors")]
     dense = [_below(folder, "model.safetensors") for folder in others]
     fetched = _fetch(name, commit, [*weights, *dense, *_EXPORTED, *(_graph("model.onnx") if graph else ())])
     if weights and not present(fetched / first / "model.safetensors"):
@@ -71,7 +73,15 @@ def _modules(fetched: Path) -> Iterator[str]:
     except CheckpointError:
         entries = []
     paths = [str(entry.get("path", "")) for entry in entries if isinstance(entry, dict)]
-    yield from paths or [""]
+    yield from (path.removeprefix("./").removeprefix(".") for path in paths or [""])
+
+
+def _is_table(fetched: Path) -> bool:
+    """Return whether the small files of a model say that it is a table; what is wrong is told later."""
+    try:
+        return read_layout(fetched).static
+    except CheckpointError:
+        return False
 
 
 def _shards(folder: Path) -> list[str]:

@@ -184,9 +184,9 @@ def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
     if not (served or kinds in _PREDICTING) or len(kinds) > _MODULES:
         raise CheckpointError(
             f"{file} lists {_listed(last)}: headlight serves one Transformer and at most one Pooling, or one "
-            f"{_STATIC}, then any of {', '.join(_AFTER)}, up to {_MODULES} modules in all; or one Transformer "
-            "and one SpladePooling or LogitScore. A model with others is served as an ONNX graph that "
-            "returns sentence_embedding, in a folder without modules.json."
+            f"{_STATIC}, then any of {', '.join(_AFTER)}, up to {_MODULES} modules in all; or one "
+            "Transformer and one SpladePooling or LogitScore. A model with others is served as an ONNX graph "
+            "that returns sentence_embedding, in a folder without modules.json."
         )
     subfolders = [_inside(folder, path, file) for _, path in named]
     return list(zip(kinds, subfolders, strict=True))

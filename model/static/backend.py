@@ -64,7 +64,7 @@ class StaticBackend:
         return sum(lengths)
 
     def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
-        """Run one packed batch; see `Backend.run`. A text without tokens has the vector 0 before dense layers."""
+        """Run one packed batch; see `Backend.run`. The mean of no tokens is 0."""
         del lanes  # one thread reads the table as fast as memory is
         (progress or Progress()).check()
         try:

@@ -14,7 +14,8 @@ from model.fields import switch_of
 from model.files import present, read_json, shown
 from model.heads.dense import First, UnitLength
 from model.static.table import MODEL2VEC, TokenTable, read_table
-from model.static.tokenizer import StaticTokenizer, median_length, unknown_token, without_special_tokens
+from model.static.tokenizer import StaticTokenizer, median_length, unknown_token
+from model.templates.tokenizer import without_special_tokens
 from model.tokenization.file import read_tokenizer
 
 _LENGTH = 512

@@ -110,8 +110,8 @@ def _check(file: Path, name: str, tensor: NDArray[Any], axes: int, kinds: tuple[
     parts = (flat[start : start + _CHECKED] for start in range(0, len(flat), _CHECKED))
     if tensor.dtype.kind == "f" and not all(np.isfinite(part).all() for part in parts):
         raise CheckpointError(
-            f"{file}: the tensor {name} has a NaN or an infinity: fetch the file again, or train from a sound "
-            "checkpoint."
+            f"{file}: the tensor {name} has a NaN or an infinity: fetch the file again, or train from a "
+            "sound checkpoint."
         )
 
 
@@ -145,7 +145,16 @@ def _narrowed(tensor: NDArray[Any]) -> NDArray[Any]:
     return tensor.astype(np.float32) if tensor.dtype == np.float64 else tensor
 
 
-_NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1"}
+_NUMPY = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "i1",
+    "U8": "u1",
+}
 
 
 def _widened(dtype: str, shape: list[int], data: bytes) -> NDArray[Any]:

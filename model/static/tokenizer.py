@@ -43,7 +43,7 @@ class StaticTokenizer(TextTokenizer):
         """Tokenize texts in steps; see `TextTokenizer.encode_in_steps`."""
         encodings = yield from super().encode_in_steps(texts, truncation, prompt, reserve)
         for index in self._cuts(texts, truncation, prompt):
-            whole, text = encodings[index], texts[index]
+            whole, text = encodings[index], str(texts[index])
             part = text[: max(0, (self.most_characters or 0) - len(prompt))]
             (cut,) = yield from super().encode_in_steps([part], truncation, prompt, reserve)
             encodings[index] = replace(cut, truncated=True, original_length=whole.original_length)
@@ -62,13 +62,6 @@ class StaticTokenizer(TextTokenizer):
         if self.dropped is None or self.dropped not in encoding.token_ids:
             return encoding
         return without_token(encoding, self.dropped)
-
-
-def without_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a tokenizer that adds no tokens to a text: a copy, unless it is one already."""
-    if not tokenizer.num_special_tokens_to_add(is_pair=False):
-        return tokenizer
-    return Tokenizer.from_str(json.dumps({**json.loads(tokenizer.to_str()), "post_processor": None}))
 
 
 def unknown_token(tokenizer: Tokenizer) -> int | None:

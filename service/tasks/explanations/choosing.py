@@ -205,8 +205,8 @@ def _check_layers(engine: Engine, method: str) -> None:
     if not engine.info.layers:
         raise OptionError(
             lambda name: (
-                f'{name("method")} is "{method}". {TABLE}: set {name("method")} to "parts" or "occlusion", or '
-                f"{ENCODER}."
+                f'{name("method")} is "{method}". {TABLE}: set {name("method")} to "parts" or '
+                f'"occlusion", or {ENCODER}.'
             ),
             option="method",
             kind="unsupported",
