@@ -18,6 +18,7 @@ from model.onnx.file import OnnxFile, check_whole, find_graph
 from model.startup_check import check_model
 from model.static.backend import StaticBackend
 from model.static.folder import is_static, read_static
+from model.static.queries import QueryTable, with_query_table
 from model.tokenization.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
@@ -180,14 +181,14 @@ def both_packages() -> str | None:
 
 def _load_torch(
     path: Path, device: str, dtype: str, threads: int | None, *, native: bool, strict: bool
-) -> "tuple[TextTokenizer, TorchBackend]":
+) -> "tuple[TextTokenizer, TorchBackend | QueryTable]":
     # Imported here: PyTorch takes seconds and hundreds of megabytes, and may not be installed.
     from model.checkpoints.checkpoint import load_checkpoint  # noqa: PLC0415
     from model.pytorch.backend import TorchBackend  # noqa: PLC0415
 
     checkpoint = load_checkpoint(path, strict=strict, deferred=True)
     backend = TorchBackend(checkpoint, device=device, dtype=dtype, threads=threads, native=native)
-    return checkpoint.tokenizer, backend
+    return checkpoint.tokenizer, with_query_table(checkpoint.folder, backend)
 
 
 def _load_static(
@@ -204,7 +205,7 @@ def _load_onnx(
         from model.onnx.backend import OnnxBackend  # noqa: PLC0415
     folder = read_folder(graph.folder, graph=True, strict=strict)
     backend = OnnxBackend(folder, graph, device=device, dtype=dtype, threads=threads)
-    return folder.tokenizer, backend
+    return folder.tokenizer, with_query_table(folder, backend)
 
 
 def _prepare_onnx(
@@ -228,7 +229,8 @@ def _prepare_onnx(
     prepacked = prepack(graph.path, folder)
 
     def after_fork() -> tuple[TextTokenizer, Backend]:
-        backend = OnnxBackend(model, graph, device="cpu", dtype=dtype, threads=threads, prepacked=prepacked)
+        opened = OnnxBackend(model, graph, device="cpu", dtype=dtype, threads=threads, prepacked=prepacked)
+        backend = with_query_table(model, opened)
         check_model(str(graph.path), model.tokenizer, backend)
         return model.tokenizer, backend
 

@@ -19,9 +19,10 @@ from model.checkpoints.sentence_config import SentenceConfig, read_sentence_conf
 from model.contract import SIMILARITIES, PoolingMode, Role, Similarity
 from model.errors import CheckpointError
 from model.fields import switch_of
-from model.files import present, read_json, reason, shown
+from model.files import present, read_json, shown
 from model.heads.sparse import Splade
 from model.keys.files import HYBRID, find_sentence_file
+from model.modules.listing import STATIC, read_modules
 from model.tokenization.roles import RoleRules
 
 # sentence-transformers concatenates them in this order.
@@ -42,25 +43,13 @@ MODES: dict[str, PoolingMode] = {
     "lasttoken": "last",
 }
 """Keyed by the names that a folder has for them since release 5.4."""
-_MODULES = 64
 _MOST_PROMPTS = 1000
 _LONGEST_PROMPT = 10_000
 """Characters of a prompt, which is tokenized with every text that it is put before."""
-_AFTER = ("Dense", "LayerNorm", "Normalize", "Dropout", "FlexibleQuantizer")
-"""What may follow the pooling, in any order; Dropout does nothing outside of training.
-
-The last one is perplexity's own, of which its models have the code; it rounds vectors to whole numbers.
-"""
 _BARE = ("Normalize", "FlexibleQuantizer")
 """Those of the steps that have no weights."""
-_PREDICTING = (["Transformer", "SpladePooling"], ["Transformer", "LogitScore"])
-"""Modules of which the last reads what words the transformer predicts."""
 _MODELS = ("SentenceTransformer", "SparseEncoder", "CrossEncoder", "ColBERT")
 _NEXT_WORD = "text-generation"
-_STATIC = "StaticEmbedding"
-"""A table of token vectors, of which a text has the mean: model2vec's, and that of sentence-transformers."""
-_TRANSFORMERS = {"MLMTransformer": "Transformer"}
-"""Kinds of modules that hold a transformer under another name."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +64,8 @@ class Layout:
     `roles` are those of late interaction, and `token_dense` the folders of the linear layers that make its
     vectors of tokens. `modules` are the kinds and folders of all modules. A `hybrid` model has the layers of
     bge-m3 beside its transformer. A `static` one has a table of token vectors in the place of a transformer.
+    `queries` is the folder of the weights that words have in queries, which no transformer reads, and
+    `plain_queries` says that texts without a role are such queries.
     """
 
     transformer: Path
@@ -94,6 +85,8 @@ class Layout:
     modules: tuple[tuple[str, Path], ...] = ()
     hybrid: bool = False
     static: bool = False
+    queries: Path | None = None
+    plain_queries: bool = False
 
     @property
     def weighted(self) -> tuple[Path, ...]:
@@ -121,17 +114,18 @@ def _read_layout(folder: Path) -> Layout:
     modules_file = folder / "modules.json"
     if not present(modules_file):
         if is_model2vec(folder):
-            return Layout(folder, SentenceConfig(None), modules=((_STATIC, folder),), static=True)
+            return Layout(folder, SentenceConfig(None), modules=((STATIC, folder),), static=True)
         return Layout(
             folder,
             read_sentence_config(folder, plain=True),
             pooling=_plain_pooling(folder),
             roles=read_stanford_roles(folder),
         )
-    modules = _modules(folder, modules_file)
+    found = read_modules(folder, modules_file)
+    modules = found.listed
     paths = dict(modules)
     (first, transformer), *_ = modules
-    sentence = SentenceConfig(None) if first == _STATIC else read_sentence_config(transformer)
+    sentence = SentenceConfig(None) if first == STATIC else read_sentence_config(transformer)
     pooling, include_prompt = _pooling(paths.get("Pooling"))
     general_file = folder / "config_sentence_transformers.json"
     general = read_json(general_file, optional=True)
@@ -155,41 +149,16 @@ def _read_layout(folder: Path) -> Layout:
         logit_score=logit_score,
         roles=roles,
         token_dense=tuple(path for _, path in steps) if roles else (),
-        modules=tuple(modules),
-        static=first == _STATIC,
+        modules=modules,
+        static=first == STATIC,
+        queries=found.queries,
+        plain_queries=found.plain_queries,
     )
 
 
 def is_model2vec(folder: Path) -> bool:
     """Return whether the config.json of a folder is model2vec's; raises CheckpointError."""
     return bool(read_json(folder / "config.json", optional=True).get("model_type") == "model2vec")
-
-
-def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
-    """Read the kinds and folders in modules.json, which must follow _ORDER; raises CheckpointError."""
-    entries = read_json(file, kind=list)
-    try:
-        named = [(entry["type"], entry["path"]) for entry in entries]
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(f"{file}: every module needs a type and a path ({reason(error)}).") from error
-    if any(not isinstance(part, str) for both in named for part in both):
-        raise CheckpointError(f"{file}: the type and the path of every module must be strings.")
-    last = [kind.rpartition(".")[2] for kind, _ in named]
-    kinds = [_TRANSFORMERS.get(kind, kind) for kind in last]
-    pooled = kinds.index("Pooling") if "Pooling" in kinds else 0
-    # Before the pooling there is no vector that a Normalize or a Dropout could change.
-    first = all(kind in ("Normalize", "Dropout") for kind in kinds[1:pooled])
-    begins = (kinds[:1] == ["Transformer"] and first) or (kinds[:1] == [_STATIC] and not pooled)
-    served = begins and all(kind in _AFTER for kind in kinds[pooled + 1 :])
-    if not (served or kinds in _PREDICTING) or len(kinds) > _MODULES:
-        raise CheckpointError(
-            f"{file} lists {_listed(last)}: headlight serves one Transformer and at most one Pooling, or one "
-            f"{_STATIC}, then any of {', '.join(_AFTER)}, up to {_MODULES} modules in all; or one "
-            "Transformer and one SpladePooling or LogitScore. A model with others is served as an ONNX graph "
-            "that returns sentence_embedding, in a folder without modules.json."
-        )
-    subfolders = [_inside(folder, path, file) for _, path in named]
-    return list(zip(kinds, subfolders, strict=True))
 
 
 def _check_kind(file: Path, general: Mapping[str, Any], task: str, *, sparse: bool) -> None:
@@ -363,27 +332,3 @@ def _encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _inside(folder: Path, path: str, file: Path) -> Path:
-    """Find the folder of a module, which must be inside the model's folder; raises CheckpointError."""
-    try:
-        subfolder = folder / path
-        # Folders in the hub's cache are real; only files are links, which lead out of the folder.
-        if Path(path).is_absolute() or ".." in Path(path).parts or len(path) > 255:
-            inside = False
-        else:
-            inside = subfolder.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError, ValueError):  # an invalid path, or a loop of links
-        inside = False
-    if not inside:
-        raise CheckpointError(
-            f"{file}: the path {shown(path)} of a module is not a folder inside {folder}: move it there."
-        )
-    return subfolder
-
-
-def _listed(kinds: Sequence[str]) -> str:
-    """Format the kinds of modules for an error message."""
-    more = f" and {len(kinds) - 10} more" if len(kinds) > 10 else ""
-    return (", ".join(kind[:80] for kind in kinds[:10]) or "nothing") + more

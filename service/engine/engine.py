@@ -278,15 +278,15 @@ class Engine:
         slightly: it has already paid for tokenization.
         """
         permit = permit or Permit()
+        start, outputs = time.perf_counter(), await self._inline.look_up(encodings, wants)
         # A table of token vectors runs each text in microseconds, so it gains nothing by large batches.
-        if (permit.few_connections or not self.info.layers) and self._queue.empty:
-            start = time.perf_counter()
+        if outputs is None and (permit.few_connections or not self.info.layers) and self._queue.empty:
             outputs = self._inline.run(encodings, wants)
-            if outputs is not None:
-                permit.queued = True
-                compute_s = time.perf_counter() - start
-                self._metrics.stages(self.name, queue=0.0, compute=compute_s)
-                return Result(outputs, 0.0, compute_s)
+        if outputs is not None:
+            permit.queued = True
+            compute_s = time.perf_counter() - start
+            self._metrics.stages(self.name, queue=0.0, compute=compute_s)
+            return Result(outputs, 0.0, compute_s)
         job = await self._enqueue(encodings, wants, permit)
         try:
             await job.done
