@@ -90,7 +90,8 @@ class ModelFolder:
     def head(self) -> HeadInfo | None:
         """What the model predicts without a head among its weights."""
         if not self.token_dense:
-            return None
+            bare = self.layout.multi_vector
+            return HeadInfo("late_interaction", size=self.config.hidden_size) if bare else None
         kind: HeadKind = "late_interaction" if self.token_weights is None else "hybrid"
         return HeadInfo(kind, size=len(self.token_dense[-1].bias))
 

@@ -15,13 +15,14 @@ from model.checkpoints.layout import read_layout
 from model.errors import CheckpointError
 from model.files import present, read_json, reason
 from model.keys.files import ADAPTERS, HYBRID, OTHER_GRAPHS, SENTENCE_FILES
+from model.modules.listing import ROUTES
 
 log = logging.getLogger(__name__)
 
 _SMALL = (
     *("config.json", "modules.json", "config_sentence_transformers.json", *SENTENCE_FILES),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    "chat_template.jinja",
+    *("chat_template.jinja", ROUTES),
     *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"),
     *(ADAPTERS, "model.safetensors.index.json", "manifest.json", "artifact.metadata"),
     *HYBRID,
@@ -70,9 +71,13 @@ def _modules(fetched: Path) -> Iterator[str]:
     """Yield the folders of the modules, first the transformer's; what is wrong with them is told later."""
     try:
         entries = read_json(fetched / "modules.json", optional=True, kind=list)
+        routes = read_json(fetched / ROUTES, optional=True).get("structure")
     except CheckpointError:
-        entries = []
+        entries, routes = [], None
     paths = [str(entry.get("path", "")) for entry in entries if isinstance(entry, dict)]
+    if isinstance(routes, dict):  # of a Router, its documents' come first
+        both = (routes.get("document"), routes.get("query"))
+        paths = [str(path) for route in both if isinstance(route, list) for path in route]
     yield from (path.removeprefix("./").removeprefix(".") for path in paths or [""])
 
 

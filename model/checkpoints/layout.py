@@ -14,7 +14,12 @@ from typing import Any, get_args
 from model.checkpoints.cross_encoder import LogitScore, read_logit_score
 from model.checkpoints.dense import read_splade
 from model.checkpoints.hybrid import HYBRID_ROLE, is_hybrid
-from model.checkpoints.late_interaction import read_pylate_roles, read_stanford_roles
+from model.checkpoints.late_interaction import (
+    check_no_roles,
+    read_multi_vector_roles,
+    read_pylate_roles,
+    read_stanford_roles,
+)
 from model.checkpoints.sentence_config import SentenceConfig, read_sentence_config
 from model.contract import SIMILARITIES, PoolingMode, Role, Similarity
 from model.errors import CheckpointError
@@ -22,7 +27,7 @@ from model.fields import switch_of
 from model.files import present, read_json, shown
 from model.heads.sparse import Splade
 from model.keys.files import HYBRID, find_sentence_file
-from model.modules.listing import STATIC, read_modules
+from model.modules.listing import MASK, STATIC, TOKEN_POOLING, read_modules
 from model.tokenization.roles import RoleRules
 
 # sentence-transformers concatenates them in this order.
@@ -48,7 +53,7 @@ _LONGEST_PROMPT = 10_000
 """Characters of a prompt, which is tokenized with every text that it is put before."""
 _BARE = ("Normalize", "FlexibleQuantizer")
 """Those of the steps that have no weights."""
-_MODELS = ("SentenceTransformer", "SparseEncoder", "CrossEncoder", "ColBERT")
+_MODELS = ("SentenceTransformer", "SparseEncoder", "CrossEncoder", "ColBERT", "MultiVectorEncoder")
 _NEXT_WORD = "text-generation"
 
 
@@ -65,7 +70,8 @@ class Layout:
     vectors of tokens. `modules` are the kinds and folders of all modules. A `hybrid` model has the layers of
     bge-m3 beside its transformer. A `static` one has a table of token vectors in the place of a transformer.
     `queries` is the folder of the weights that words have in queries, which no transformer reads, and
-    `plain_queries` says that texts without a role are such queries.
+    `plain_queries` says that texts without a role are such queries. A `multi_vector` model is one of late
+    interaction as sentence-transformers saves it.
     """
 
     transformer: Path
@@ -85,6 +91,7 @@ class Layout:
     modules: tuple[tuple[str, Path], ...] = ()
     hybrid: bool = False
     static: bool = False
+    multi_vector: bool = False
     queries: Path | None = None
     plain_queries: bool = False
 
@@ -132,7 +139,25 @@ def _read_layout(folder: Path) -> Layout:
     _check_kind(general_file, general, sentence.task, sparse="SpladePooling" in paths)
     logit_score = _logit_score(transformer, general, sentence.task, paths.get("LogitScore"))
     prompts, default_prompt_name = _prompts(general_file, general)
-    roles = read_pylate_roles(folder, transformer)
+    multi = paths.get(MASK)
+    if (general.get("model_type") == "MultiVectorEncoder") != (multi is not None):
+        having = "with" if multi else "without"
+        raise CheckpointError(
+            f"{general_file}: model_type is {shown(general.get('model_type'))}, {having} the module {MASK}; "
+            "both are of a MultiVectorEncoder: use the files of one model."
+        )
+    if multi is None:
+        check_no_roles(find_sentence_file(transformer))
+        roles = read_pylate_roles(folder, transformer)
+    else:
+        _check_token_pooling(paths.get(TOKEN_POOLING))
+        sentence_file = find_sentence_file(transformer)
+        roles = read_multi_vector_roles(general_file, transformer, general, sentence_file, multi)
+    if multi is not None and (level := _level(paths["Normalize"])) != "token_embeddings":
+        raise CheckpointError(
+            f"{paths['Normalize'] / 'config.json'}: module_input_name is {level}; in a MultiVectorEncoder it "
+            "must be token_embeddings: save the model again with sentence-transformers."
+        )
     steps, normalize = _after(modules_file, modules, tokens=bool(roles))
     return Layout(
         transformer,
@@ -151,9 +176,23 @@ def _read_layout(folder: Path) -> Layout:
         token_dense=tuple(path for _, path in steps) if roles else (),
         modules=modules,
         static=first == STATIC,
+        multi_vector=multi is not None,
         queries=found.queries,
         plain_queries=found.plain_queries,
     )
+
+
+def _check_token_pooling(folder: Path | None) -> None:
+    """Raise CheckpointError for a module that makes one vector of those of several tokens."""
+    if folder is None:
+        return
+    file = folder / "config.json"
+    factor = read_json(file).get("pool_factor", 1)
+    if factor != 1:
+        raise CheckpointError(
+            f"{file}: pool_factor is {shown(factor)}; each token has a vector of its own here: set it to 1, "
+            "and pool the vectors where they are stored."
+        )
 
 
 def is_model2vec(folder: Path) -> bool:

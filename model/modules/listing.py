@@ -21,8 +21,11 @@ _PREDICTING = (_SPARSE, ["Transformer", "LogitScore"])
 """Modules of which the last reads what words the transformer predicts."""
 _TRANSFORMERS = {"MLMTransformer": "Transformer"}
 """Kinds of modules that hold a transformer under another name."""
+MASK, TOKEN_POOLING = "MultiVectorMask", "HierarchicalTokenPooling"
+"""Modules of a MultiVectorEncoder: which tokens have vectors, and which of these become one."""
 _ROUTER, _TABLE = "Router", "SparseStaticEmbedding"
-_ROUTES = "router_config.json"
+ROUTES = "router_config.json"
+"""The file of a Router, in its folder."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,11 @@ def read_modules(folder: Path, file: Path) -> Modules:
         return _read_routes(subfolders[0])
     if not _served(kinds):
         raise CheckpointError(
-            f"{file} lists {_listed(last)}: headlight serves one Transformer and at most one Pooling, or one "
-            f"{STATIC}, then any of {', '.join(AFTER)}, up to {_MODULES} modules in all; or one "
-            "Transformer and one SpladePooling or LogitScore; or one Router. A model with others is served "
-            "as an ONNX graph that returns sentence_embedding, in a folder without modules.json."
+            f"{file} lists {_listed(last)}: headlight serves one Transformer, then at most one Pooling, or "
+            f"one {STATIC}, then any of {', '.join(AFTER)}, up to {_MODULES} modules in all; or one "
+            "Transformer and one SpladePooling or LogitScore; or one Transformer, Dense layers, "
+            f"{MASK} and Normalize; or one Router. A model with others is served as an ONNX graph that "
+            "returns sentence_embedding, in a folder without modules.json."
         )
     return Modules(tuple(zip(kinds, subfolders, strict=True)))
 
@@ -68,6 +72,8 @@ def _kinds(types: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _served(kinds: Sequence[str]) -> bool:
+    if MASK in kinds:
+        return _serves_tokens(kinds)
     pooled = kinds.index("Pooling") if "Pooling" in kinds else 0
     # Before the pooling there is no vector that a Normalize or a Dropout could change.
     first = all(kind in ("Normalize", "Dropout") for kind in kinds[1:pooled])
@@ -76,9 +82,19 @@ def _served(kinds: Sequence[str]) -> bool:
     return (served or kinds in _PREDICTING) and len(kinds) <= _MODULES
 
 
+def _serves_tokens(kinds: Sequence[str]) -> bool:
+    """Return whether modules make vectors of tokens of unit length, by linear layers or without."""
+    others = [kind for kind in kinds[1:] if kind not in (MASK, "Dropout")]
+    if others and others[-1] == TOKEN_POOLING:
+        others.pop()
+    layers = others[: len(others) - 1]
+    served = kinds[0] == "Transformer" and others[-1:] == ["Normalize"] and {*layers} <= {"Dense"}
+    return served and kinds.count(MASK) == 1 and len(kinds) <= _MODULES
+
+
 def _read_routes(folder: Path) -> Modules:
     """Read the routes of a Router: queries by a table of weights, documents by SPLADE."""
-    file = folder / _ROUTES
+    file = folder / ROUTES
     config = read_json(file)
     structure, types, parameters = (config.get(name) for name in ("structure", "types", "parameters"))
     if not (isinstance(structure, dict) and isinstance(types, dict) and isinstance(parameters, dict)):

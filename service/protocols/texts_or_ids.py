@@ -52,7 +52,8 @@ async def tokenize_inputs(
 ) -> list[Encoding]:
     """Tokenize texts, and take ids as they are; with a prompt, ids are turned into text to put it before.
 
-    `field` has the inputs, and `role` is that of the texts. Raises OutOfRange for an id that no token has, and InputTooLong.
+    `field` has the inputs, and `role` is that of texts. Raises OutOfRange for an id that no token has, and
+    InputTooLong.
     """
     place = partial(listed.place, field)
     texts = {i: one for i, one in enumerate(listed.inputs) if isinstance(one, str)}

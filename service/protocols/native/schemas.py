@@ -200,7 +200,8 @@ class EncodeRequest(InputsRequest):
         None,
         description="With `tokens` in `outputs`, on a model of late interaction (ColBERT, Khattab & Zaharia "
         "2020): the vectors of a query's or a document's tokens, each of unit norm. Only bge-m3 has other "
-        "`outputs` beside them. With `sparse` alone, on a model whose queries a table weighs, without a pass.",
+        "`outputs` beside them. With `sparse` alone, on a model whose queries a table weighs, without "
+        "a pass.",
     )
     precision: Precision = Field(
         "float32",
