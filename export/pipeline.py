@@ -88,6 +88,8 @@ def export(
     with whole(target) as new:
         with step("Reading the weights"):
             checkpoint, chosen = choose_task(load_checkpoint(folder), task)
+        if checkpoint.folder.layout.queries is not None:
+            raise ExportError(f"{source} has a Router, which runs with PyTorch alone: serve it as it is.")
         with step(f"Tracing and writing the graph in {dtype}"):
             _write(checkpoint, new, precision, chosen, processors)
         with step("Copying the tokenizer and the modules after the encoder"):

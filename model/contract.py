@@ -46,7 +46,6 @@ class Encoding:
     `special` marks tokens added by the tokenizer: a literal "[SEP]" in a text is not special.
     `prompt_length` is the number of leading tokens, special ones included, that belong to the prompt.
     `original_length` is the number of tokens before truncation.
-
     Only texts with a role in late interaction have the last two: `vector_rows` are the tokens with a vector,
     and `unattended` is the number of last tokens that attend to the others, but that no token attends to.
     """
@@ -145,10 +144,12 @@ class LogitsWant:
 class SparseWant:
     """The weights of words of the vocabulary, the `top_k` largest (None: all above 0).
 
-    `sparse_ids` int32 (k,) and `sparse_weights` float32 (k,), largest first, ties by id.
+    `sparse_ids` int32 (k,) and `sparse_weights` float32 (k,), largest first, ties by id. With `table`, a
+    table has them for the tokens of a query, and nothing else may be wanted.
     """
 
     top_k: int | None = None
+    table: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,36 +283,35 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class HeadInfo:
-    """Describes the head of a model.
+    """Describes the head of a model: the `labels` of a classifier, in the order of its logits.
 
-    `labels` are those of a classifier, in the order of its logits. `activation` turns logits into scores.
-    `size` is that of vectors of late interaction, which a hybrid has with weights of tokens, or of words.
+    `activation` turns logits into scores. `size` is that of vectors of late interaction, or of words. Where a
+    table weighs the words of queries, `query_table` is the role of texts that name none.
     """
 
     kind: HeadKind
     labels: tuple[str, ...] = ()
     activation: ScoreFunction = "identity"
     size: int | None = None
+    query_table: Role | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """Describes a served model, for `/info` and for checking requests.
 
-    `attention_layers` are those whose attention can be read, from 0. `sentence_size` is the length of a
-    sentence vector under the model's own pooling. `dense` says that steps such as linear layers follow the
-    pooling, and accept only vectors of the pooled size. `differentiable`: only hidden state 0 is read of the
-    embeddings. `provider` is the runtime's, None if it has one. `exposes_attention` says that every hidden
-    state and the attention can be read; if False, only the last hidden state can, and without
-    `exposes_tokens` not even that: the graph returns sentence vectors alone, pooled as `pooling` says, which
-    is empty if not known. `kernels` is the instruction set of the native kernels, None without them;
-    `no_kernels` says why, where a user could expect them. `tasks` names the adapters; `default_task` is that
-    of sequences without a task, None if they run without one. `head` is None for a plain encoder.
-    `similarity` is how sentence vectors are meant to be compared; `no_ranking` is why texts cannot be ranked
-    by them, None if they can. `nonlinear` names a step after pooling that is not linear; `mask_token` is the
-    id of the token for any word, `padding_token` that of padding. `pairs_take_prompt`: a pair is read with a
-    prompt, for which some chat templates have no place. `weight_bytes` is the size of the files with weights,
-    or the graph, `parameters` their number, None in a graph. `processors`: what an eight-bit graph is for.
+    `attention_layers` are those whose attention can be read, from 0. `sentence_size` is that of a vector
+    under the model's own pooling. `dense` says that steps such as linear layers follow the pooling, and
+    accept only vectors of the pooled size. `differentiable`: only hidden state 0 is read of the embeddings.
+    `provider` is the runtime's, None if it has one. `exposes_attention` says that every hidden state and the
+    attention can be read; if False, only the last hidden state can, and without `exposes_tokens` not even
+    that: the graph returns sentence vectors alone, pooled as `pooling` says, empty if not known. `kernels` is
+    the instruction set of the native kernels, None without them; `no_kernels` says why. `tasks` names the
+    adapters, `default_task` that of sequences without a task. `similarity` compares sentence vectors;
+    `no_ranking` is why texts cannot be ranked by them, None if they can. `nonlinear` names a step after
+    pooling that is not linear; `mask_token` is the id of the token for any word, `padding_token` that of
+    padding. `pairs_take_prompt`: some chat templates have no place for one. `weight_bytes` is the size of the
+    weights or the graph, `parameters` their number, None in a graph. `processors`: those of an int8 graph.
     """
 
     family: str

@@ -16,6 +16,9 @@ from model.devices import check_possible
 from model.errors import CheckpointError
 from model.onnx.file import OnnxFile, check_whole, find_graph
 from model.startup_check import check_model
+from model.static.backend import StaticBackend
+from model.static.folder import is_static, read_static
+from model.static.queries import QueryTable, with_query_table
 from model.tokenization.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
@@ -42,7 +45,11 @@ def load_model(
     was read of its file is released (`model.memory`).
     """
     path, graph = find_model(source, kind)
-    if graph is not None:
+    tokenizer: TextTokenizer
+    backend: Backend
+    if is_static(path):
+        tokenizer, backend = _load_static(path, dtype, threads, strict=strict)
+    elif graph is not None:
         tokenizer, backend = _load_onnx(graph, device, dtype, threads, strict=strict)
     else:
         check_possible(device, dtype)
@@ -70,6 +77,10 @@ def prepare_model(
     itself.
     """
     path, graph = find_model(source, kind)
+    if is_static(path):
+        tokenizer, backend = _load_static(path, dtype, threads, strict=strict)
+        check_model(str(path), tokenizer, backend)
+        return lambda: (tokenizer, backend)
     if graph is not None:
         prepared = _prepare_onnx(graph, device, dtype, threads, strict=strict, folder=folder)
         if prepared is not None:
@@ -109,11 +120,16 @@ def _load_forkable(
 
 
 def find_model(source: str, kind: Kind) -> tuple[Path, OnnxFile | None]:
-    """Find a model's folder, and the graph in it if that is what will run; raises ModelError."""
+    """Find a model's folder, and the graph in it if that is what will run; raises ModelError.
+
+    A table of token vectors needs neither runtime, so it runs whatever `kind` says.
+    """
     without_torch = kind == "onnx" or find_spec("torch") is None
     path = _named_graph(source) or resolve(source, graph=without_torch)
     if source != EMBEDDED and not Path(source).expanduser().exists():
         check_weights(source, path)
+    if is_static(path):
+        return path, None
     graph = find_graph(path)
     return path, graph if choose_kind(kind, path, graph) == "onnx" else None
 
@@ -165,14 +181,21 @@ def both_packages() -> str | None:
 
 def _load_torch(
     path: Path, device: str, dtype: str, threads: int | None, *, native: bool, strict: bool
-) -> "tuple[TextTokenizer, TorchBackend]":
+) -> "tuple[TextTokenizer, TorchBackend | QueryTable]":
     # Imported here: PyTorch takes seconds and hundreds of megabytes, and may not be installed.
     from model.checkpoints.checkpoint import load_checkpoint  # noqa: PLC0415
     from model.pytorch.backend import TorchBackend  # noqa: PLC0415
 
     checkpoint = load_checkpoint(path, strict=strict, deferred=True)
     backend = TorchBackend(checkpoint, device=device, dtype=dtype, threads=threads, native=native)
-    return checkpoint.tokenizer, backend
+    return checkpoint.tokenizer, with_query_table(checkpoint.folder, backend)
+
+
+def _load_static(
+    path: Path, dtype: str, threads: int | None, *, strict: bool
+) -> tuple[TextTokenizer, StaticBackend]:
+    folder, table = read_static(path, strict=strict)
+    return folder.tokenizer, StaticBackend(folder, table, dtype=dtype, threads=threads)
 
 
 def _load_onnx(
@@ -182,7 +205,7 @@ def _load_onnx(
         from model.onnx.backend import OnnxBackend  # noqa: PLC0415
     folder = read_folder(graph.folder, graph=True, strict=strict)
     backend = OnnxBackend(folder, graph, device=device, dtype=dtype, threads=threads)
-    return folder.tokenizer, backend
+    return folder.tokenizer, with_query_table(folder, backend)
 
 
 def _prepare_onnx(
@@ -206,7 +229,8 @@ def _prepare_onnx(
     prepacked = prepack(graph.path, folder)
 
     def after_fork() -> tuple[TextTokenizer, Backend]:
-        backend = OnnxBackend(model, graph, device="cpu", dtype=dtype, threads=threads, prepacked=prepacked)
+        opened = OnnxBackend(model, graph, device="cpu", dtype=dtype, threads=threads, prepacked=prepacked)
+        backend = with_query_table(model, opened)
         check_model(str(graph.path), model.tokenizer, backend)
         return model.tokenizer, backend
 

@@ -28,6 +28,7 @@ _HEADS: dict[HeadKind, HeadWant] = {
     "masked_words": SparseWant(top_k=1),
     "hybrid": SparseWant(top_k=1),
 }
+_LOOKED_UP = Want(heads=(SparseWant(table=True),))
 
 
 def check_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None:
@@ -42,7 +43,8 @@ def check_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None
     batches = [(encodings, [want] * len(encodings)) for want in wants]
     for role in tokenizer.roles:
         texts = tokenizer.of(role).encode(_TEXTS[:1])
-        batches.append((texts, [want_vectors(text) for text in texts]))
+        table = info.head is not None and info.head.query_table is not None
+        batches.append((texts, [_LOOKED_UP if table else want_vectors(text) for text in texts]))
     try:
         outputs = [output for batch in batches for output in backend.run(Batch.pack(*batch))]
     except ModelError:

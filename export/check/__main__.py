@@ -111,7 +111,8 @@ def _describe(folder: Path, info: ModelInfo) -> Iterator[tuple[str, str]]:
             f"{info.head.kind} ({', '.join(info.head.labels[:4]) or info.head.size}), for {asked}",
         )
     if not info.exposes_attention:
-        yield "attention", "cannot be read: the graph does not return it"
+        why = "the graph does not return it" if info.layers else "a table of token vectors has none"
+        yield "attention", f"cannot be read: {why}"
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     yield "memory", f"{info.weight_bytes >> 20} MiB of weights; {used} MiB to load and try it in one process"
 

@@ -18,7 +18,7 @@ def list_settings(folder: Path, *, graph: bool) -> Iterator[str]:
     """Yield lines about each file; none if the folder is not one of a model, which loading then tells."""
     try:
         layout = read_layout(folder)
-        family = find_family(read_json(layout.transformer / "config.json"))
+        family = None if layout.static else find_family(read_json(layout.transformer / "config.json"))
         own = graph or family is HEADLIGHT  # of a graph, and of our own form, all of config.json is read
         judged = list(judge_files(folder, layout.transformer, layout.modules, config=not own))
     except CheckpointError:

@@ -93,7 +93,8 @@ class ModelFolder:
     def head(self) -> HeadInfo | None:
         """What the model predicts without a head among its weights."""
         if not self.token_dense:
-            return None
+            bare = self.layout.multi_vector
+            return HeadInfo("late_interaction", size=self.config.hidden_size) if bare else None
         kind: HeadKind = "late_interaction" if self.token_weights is None else "hybrid"
         return HeadInfo(kind, size=len(self.token_dense[-1].bias))
 
@@ -176,13 +177,17 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
     that no table has are named in a warning, or refused if `strict`.
     """
     layout = read_layout(path)
+    if layout.static:
+        raise CheckpointError(
+            f"{path} is a table of token vectors, which needs neither PyTorch nor a graph: serve it as it is."
+        )
     file = layout.transformer / "config.json"
     raw = read_json(file)
     family = find_family(raw)
     if family is None and not graph:
         raise CheckpointError(f"{file}: {explain_unsupported(raw)}.")
     # The graph has what its config says, and a config of our own form is read with all its fields.
-    _account(path, layout, config=not graph and family is not HEADLIGHT, strict=strict)
+    account(path, layout, config=not graph and family is not HEADLIGHT, strict=strict)
     config = _read_config(file, graph_only.read_config if family is None else family.read_config, raw)
     adapters = [] if family is None or graph else find_adapters(layout.transformer, raw)
     config = with_adapters(config, adapters, None if family is None else family.default_task)
@@ -234,7 +239,7 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
                 f"{path}: default_prompt_name is {shown(layout.default_prompt_name)}, and the chat template "
                 "has no place for a prompt, which is a message of the role system: set it to null."
             )
-    _try_tokenizer(source, tokenizer, layout, config)
+    try_tokenizer(source, tokenizer, layout, config)
     no_ranking = why_not_comparable(path, raw)
     mask = find_mask(layout.transformer, whole)
     padding = find_padding(layout.transformer, whole)
@@ -280,7 +285,7 @@ def _use_template(layout: Layout, tokenizer: TemplateTokenizer) -> None:
         raise CheckpointError(f"{file}: the chat template {error}.") from error
 
 
-def _account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:
+def account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:
     """Log the keys of a folder's files that no table has, or raise CheckpointError for them if `strict`."""
     unknown = check_keys(path, layout.transformer, layout.modules, config=config)
     if not unknown:
@@ -327,7 +332,7 @@ def _read_config(
         raise CheckpointError(f"{file}: the field {error} is missing.") from error
 
 
-def _try_tokenizer(file: Path, tokenizer: TextTokenizer, layout: Layout, config: EncoderConfig) -> None:
+def try_tokenizer(file: Path, tokenizer: TextTokenizer, layout: Layout, config: EncoderConfig) -> None:
     """Tokenize texts that are likely to fail, so that a fault shows at startup and not in a request."""
     try:
         encodings = [

@@ -11,17 +11,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from model.checkpoints.layout import read_layout
 from model.checkpoints.peft.tasks import FOLDER, WEIGHTS
 from model.errors import CheckpointError
 from model.files import present, read_json, reason
 from model.keys.files import ADAPTERS, HYBRID, OTHER_GRAPHS, SENTENCE_FILES
+from model.modules.listing import ROUTES
 
 log = logging.getLogger(__name__)
 
 _SMALL = (
     *("config.json", "modules.json", "config_sentence_transformers.json", *SENTENCE_FILES),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    "chat_template.jinja",
+    *("chat_template.jinja", ROUTES),
     *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"),
     *(ADAPTERS, "model.safetensors.index.json", "manifest.json", "artifact.metadata"),
     *HYBRID,
@@ -48,7 +50,8 @@ def fetch_model(name: str, revision: str | None, *, graph: bool) -> Path:
         folders = [f"{folder}/" for folder in (first, *others) if folder]
         _fetch(name, commit, [folder + file for folder in map(glob.escape, folders) for file in _SMALL])
     adapters = glob.escape(f"{first}/" if first else "") + f"{FOLDER}/*/{WEIGHTS}"
-    weights = [] if graph else [_below(first, "model.safetensors"), adapters]
+    # A table of token vectors needs no graph, whatever runs the others.
+    weights = [] if graph and not _is_table(fetched) else [_below(first, "model.safetensors"), adapters]
     dense = [_below(folder, "model.safetensors") for folder in others]
     fetched = _fetch(name, commit, [*weights, *dense, *_EXPORTED, *(_graph("model.onnx") if graph else ())])
     if weights and not present(fetched / first / "model.safetensors"):
@@ -71,10 +74,22 @@ def _modules(fetched: Path) -> Iterator[str]:
     """Yield the folders of the modules, first the transformer's; what is wrong with them is told later."""
     try:
         entries = read_json(fetched / "modules.json", optional=True, kind=list)
+        routes = read_json(fetched / ROUTES, optional=True).get("structure")
     except CheckpointError:
-        entries = []
+        entries, routes = [], None
     paths = [str(entry.get("path", "")) for entry in entries if isinstance(entry, dict)]
-    yield from paths or [""]
+    if isinstance(routes, dict):  # of a Router, its documents' come first
+        both = (routes.get("document"), routes.get("query"))
+        paths = [str(path) for route in both if isinstance(route, list) for path in route]
+    yield from (path.removeprefix("./").removeprefix(".") for path in paths or [""])
+
+
+def _is_table(fetched: Path) -> bool:
+    """Return whether the small files of a model say that it is a table; what is wrong is told later."""
+    try:
+        return read_layout(fetched).static
+    except CheckpointError:
+        return False
 
 
 def _shards(folder: Path) -> list[str]:

@@ -1,13 +1,15 @@
-"""Reads how a model for late interaction tokenizes queries and documents, from folders of either form.
+"""Reads how a model for late interaction tokenizes queries and documents, from folders of three forms.
 
 PyLate keeps its settings in config_sentence_transformers.json, beside a Dense module for the vectors.
 Stanford's ColBERT keeps them in artifact.metadata, and the linear layer among the weights of the encoder.
+A MultiVectorEncoder of sentence-transformers has them beside its transformer and in its MultiVectorMask.
 """
 
 import string
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from model.contract import Role
 from model.encoder.config import EncoderConfig
@@ -26,6 +28,7 @@ _PYLATE = (
     "do_query_expansion",
     "attend_to_expansion_tokens",
 )
+_STRATEGIES = ("fixed", "min")
 _FEWEST = 3
 """The tokens of an empty query before those that fill it up: the first, the marker and the last."""
 _MOST_WORDS = 10_000
@@ -88,6 +91,97 @@ def read_stanford_roles(folder: Path) -> dict[Role, RoleRules]:
     return {"query": query, "document": document}
 
 
+def read_multi_vector_roles(
+    file: Path, transformer: Path, general: Mapping[str, Any], sentence: Path, mask: Path
+) -> dict[Role, RoleRules]:
+    """Read the settings of a MultiVectorEncoder of sentence-transformers; raises CheckpointError.
+
+    `general`, of `file`, has its prompts, `sentence` the lengths, and the folder `mask` which tokens count.
+    """
+    similarity = general.get("similarity_fn_name")
+    if similarity not in (None, "maxsim") or general.get("truncate_dim") is not None:
+        raise CheckpointError(
+            f"{file}: similarity_fn_name is {shown(similarity)} and truncate_dim "
+            f"{shown(general.get('truncate_dim'))}; a MultiVectorEncoder is served with maxsim and whole "
+            "vectors: set both to null if the scores may be others."
+        )
+    masking, config = mask / "config.json", read_json(mask / "config.json")
+    words, tasks = _words(masking, config, "skiplist_words"), _words(masking, config, "skiplist_tasks")
+    if config.get("skiplist_tasks") is None:
+        tasks = ("document",)
+    if config.get("keep_only_token_ids"):
+        raise CheckpointError(
+            f"{masking}: keep_only_token_ids is {shown(config['keep_only_token_ids'])}; vectors are served "
+            "of all tokens of a text but those of skiplist_words: set it to null."
+        )
+    given = read_json(sentence, optional=True)
+    lengths = {
+        role: None if given.get(name) is None else _length(sentence, given, name, 1)
+        for role, name in (("query", "query_length"), ("document", "document_length"))
+    }
+    prompts = general.get("prompts") or {}
+    rules: dict[Role, RoleRules] = {
+        role: RoleRules(
+            lengths[role] or _LONGEST,
+            skipped=words if role in tasks else (),
+            prompt=str(prompts.get(role) or ""),
+        )
+        for role in get_args(Role)
+    }
+    if (expansion := given.get("query_expansion")) is not None:
+        expanded = _expanded(sentence, transformer, expansion, rules["query"], lengths["query"])
+        rules["query"] = expanded
+    return rules
+
+
+def _expanded(
+    file: Path, transformer: Path, expansion: Any, rules: RoleRules, limit: int | None
+) -> RoleRules:
+    """Return the rules of queries that are filled up, as `query_expansion` of a file says."""
+    known = isinstance(expansion, dict) and not expansion.keys() - {"strategy", "attend", "token", "length"}
+    if not known or expansion.get("strategy") not in _STRATEGIES:
+        raise CheckpointError(
+            f"{file}: query_expansion is {shown(expansion)}; it must have a strategy, fixed or min, and a "
+            "length, and may have attend and token: save the model again with sentence-transformers."
+        )
+    length = _length(file, expansion, "length", 0, _LONGEST_QUERY)
+    if limit is not None and limit < length:
+        raise CheckpointError(
+            f"{file}: query_length is {limit}, and query_expansion fills queries up to {length} tokens: "
+            "leave query_length out."
+        )
+    token = expansion.get("token")
+    return replace(
+        rules,
+        length=length if expansion["strategy"] == "fixed" else rules.length,
+        expansion=_mask(transformer) if token is None else _text(file, expansion, "token", ""),
+        attended=_switch(file, expansion, "attend", default=False),
+        filled=length,
+    )
+
+
+def check_no_roles(file: Path) -> None:
+    """Raise CheckpointError if a model without roles has lengths of its own for queries and documents."""
+    config = read_json(file, optional=True)
+    for name in ("query_length", "document_length", "query_expansion"):
+        if config.get(name) is not None:
+            raise CheckpointError(
+                f"{file}: {name} is {shown(config[name])}; only models with the module MultiVectorMask, and "
+                "PyLate's, have it: set it to null, or use one of them."
+            )
+
+
+def _words(file: Path, config: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Read a word or a list of words; none if there is none."""
+    value = config.get(name)
+    value = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(value, list) or len(value) > _MOST_WORDS or not all(isinstance(w, str) for w in value):
+        raise CheckpointError(
+            f"{file}: {name} is {shown(value)}; it must be a list of at most {_MOST_WORDS} words."
+        )
+    return tuple(value)
+
+
 def check_roles(
     file: Path, config: EncoderConfig, roles: Mapping[Role, RoleRules], *, masked_embeddings: bool
 ) -> None:
@@ -106,9 +200,10 @@ def check_roles(
             f"{file}: queries of this family cannot be filled up with tokens that are not attended to; only "
             "models with attend_to_expansion_tokens true, or do_query_expansion false, are served."
         )
-    if windows and query.length - _FEWEST > min(windows):
+    filled = query.filled or query.length
+    if windows and filled - _FEWEST > min(windows):
         raise CheckpointError(
-            f"{file}: queries are filled up to {query.length} tokens that are not attended to, and the model "
+            f"{file}: queries are filled up to {filled} tokens that are not attended to, and the model "
             f"attends to {min(windows)} tokens on either side: only query_length up to "
             f"{min(windows) + _FEWEST} is served, unless attend_to_expansion_tokens is true."
         )

@@ -14,14 +14,20 @@ from typing import Any, get_args
 from model.checkpoints.cross_encoder import LogitScore, read_logit_score
 from model.checkpoints.dense import read_splade
 from model.checkpoints.hybrid import HYBRID_ROLE, is_hybrid
-from model.checkpoints.late_interaction import read_pylate_roles, read_stanford_roles
+from model.checkpoints.late_interaction import (
+    check_no_roles,
+    read_multi_vector_roles,
+    read_pylate_roles,
+    read_stanford_roles,
+)
 from model.checkpoints.sentence_config import SentenceConfig, read_sentence_config
 from model.contract import SIMILARITIES, PoolingMode, Role, Similarity
 from model.errors import CheckpointError
 from model.fields import switch_of
-from model.files import present, read_json, reason, shown
+from model.files import present, read_json, shown
 from model.heads.sparse import Splade
 from model.keys.files import HYBRID, find_sentence_file
+from model.modules.listing import MASK, STATIC, TOKEN_POOLING, read_modules
 from model.tokenization.roles import RoleRules
 
 # sentence-transformers concatenates them in this order.
@@ -42,23 +48,13 @@ MODES: dict[str, PoolingMode] = {
     "lasttoken": "last",
 }
 """Keyed by the names that a folder has for them since release 5.4."""
-_MODULES = 64
 _MOST_PROMPTS = 1000
 _LONGEST_PROMPT = 10_000
 """Characters of a prompt, which is tokenized with every text that it is put before."""
-_AFTER = ("Dense", "LayerNorm", "Normalize", "Dropout", "FlexibleQuantizer")
-"""What may follow the pooling, in any order; Dropout does nothing outside of training.
-
-The last one is perplexity's own, of which its models have the code; it rounds vectors to whole numbers.
-"""
 _BARE = ("Normalize", "FlexibleQuantizer")
 """Those of the steps that have no weights."""
-_PREDICTING = (["Transformer", "SpladePooling"], ["Transformer", "LogitScore"])
-"""Modules of which the last reads what words the transformer predicts."""
-_MODELS = ("SentenceTransformer", "SparseEncoder", "CrossEncoder", "ColBERT")
+_MODELS = ("SentenceTransformer", "SparseEncoder", "CrossEncoder", "ColBERT", "MultiVectorEncoder")
 _NEXT_WORD = "text-generation"
-_TRANSFORMERS = {"MLMTransformer": "Transformer"}
-"""Kinds of modules that hold a transformer under another name."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,10 @@ class Layout:
     `logit_score` says which tokens' logits are the score of a pair, None if it is no such model.
     `roles` are those of late interaction, and `token_dense` the folders of the linear layers that make its
     vectors of tokens. `modules` are the kinds and folders of all modules. A `hybrid` model has the layers of
-    bge-m3 beside its transformer.
+    bge-m3 beside its transformer. A `static` one has a table of token vectors in the place of a transformer.
+    `queries` is the folder of the weights that words have in queries, which no transformer reads, and
+    `plain_queries` says that texts without a role are such queries. A `multi_vector` model is one of late
+    interaction as sentence-transformers saves it.
     """
 
     transformer: Path
@@ -91,6 +90,10 @@ class Layout:
     token_dense: tuple[Path, ...] = ()
     modules: tuple[tuple[str, Path], ...] = ()
     hybrid: bool = False
+    static: bool = False
+    multi_vector: bool = False
+    queries: Path | None = None
+    plain_queries: bool = False
 
     @property
     def weighted(self) -> tuple[Path, ...]:
@@ -117,23 +120,44 @@ def read_layout(folder: Path) -> Layout:
 def _read_layout(folder: Path) -> Layout:
     modules_file = folder / "modules.json"
     if not present(modules_file):
+        if is_model2vec(folder):
+            return Layout(folder, SentenceConfig(None), modules=((STATIC, folder),), static=True)
         return Layout(
             folder,
             read_sentence_config(folder, plain=True),
             pooling=_plain_pooling(folder),
             roles=read_stanford_roles(folder),
         )
-    modules = _modules(folder, modules_file)
+    found = read_modules(folder, modules_file)
+    modules = found.listed
     paths = dict(modules)
-    transformer = paths["Transformer"]
-    sentence = read_sentence_config(transformer)
+    (first, transformer), *_ = modules
+    sentence = SentenceConfig(None) if first == STATIC else read_sentence_config(transformer)
     pooling, include_prompt = _pooling(paths.get("Pooling"))
     general_file = folder / "config_sentence_transformers.json"
     general = read_json(general_file, optional=True)
     _check_kind(general_file, general, sentence.task, sparse="SpladePooling" in paths)
     logit_score = _logit_score(transformer, general, sentence.task, paths.get("LogitScore"))
     prompts, default_prompt_name = _prompts(general_file, general)
-    roles = read_pylate_roles(folder, transformer)
+    multi = paths.get(MASK)
+    if (general.get("model_type") == "MultiVectorEncoder") != (multi is not None):
+        having = "with" if multi else "without"
+        raise CheckpointError(
+            f"{general_file}: model_type is {shown(general.get('model_type'))}, {having} the module {MASK}; "
+            "both are of a MultiVectorEncoder: use the files of one model."
+        )
+    if multi is None:
+        check_no_roles(find_sentence_file(transformer))
+        roles = read_pylate_roles(folder, transformer)
+    else:
+        _check_token_pooling(paths.get(TOKEN_POOLING))
+        sentence_file = find_sentence_file(transformer)
+        roles = read_multi_vector_roles(general_file, transformer, general, sentence_file, multi)
+    if multi is not None and (level := _level(paths["Normalize"])) != "token_embeddings":
+        raise CheckpointError(
+            f"{paths['Normalize'] / 'config.json'}: module_input_name is {level}; in a MultiVectorEncoder it "
+            "must be token_embeddings: save the model again with sentence-transformers."
+        )
     steps, normalize = _after(modules_file, modules, tokens=bool(roles))
     return Layout(
         transformer,
@@ -150,34 +174,30 @@ def _read_layout(folder: Path) -> Layout:
         logit_score=logit_score,
         roles=roles,
         token_dense=tuple(path for _, path in steps) if roles else (),
-        modules=tuple(modules),
+        modules=modules,
+        static=first == STATIC,
+        multi_vector=multi is not None,
+        queries=found.queries,
+        plain_queries=found.plain_queries,
     )
 
 
-def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
-    """Read the kinds and folders in modules.json, which must follow _ORDER; raises CheckpointError."""
-    entries = read_json(file, kind=list)
-    try:
-        named = [(entry["type"], entry["path"]) for entry in entries]
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(f"{file}: every module needs a type and a path ({reason(error)}).") from error
-    if any(not isinstance(part, str) for both in named for part in both):
-        raise CheckpointError(f"{file}: the type and the path of every module must be strings.")
-    last = [kind.rpartition(".")[2] for kind, _ in named]
-    kinds = [_TRANSFORMERS.get(kind, kind) for kind in last]
-    pooled = kinds.index("Pooling") if "Pooling" in kinds else 0
-    # Before the pooling there is no vector that a Normalize or a Dropout could change.
-    first = all(kind in ("Normalize", "Dropout") for kind in kinds[1:pooled])
-    served = kinds[:1] == ["Transformer"] and first and all(kind in _AFTER for kind in kinds[pooled + 1 :])
-    if not (served or kinds in _PREDICTING) or len(kinds) > _MODULES:
+def _check_token_pooling(folder: Path | None) -> None:
+    """Raise CheckpointError for a module that makes one vector of those of several tokens."""
+    if folder is None:
+        return
+    file = folder / "config.json"
+    factor = read_json(file).get("pool_factor", 1)
+    if factor != 1:
         raise CheckpointError(
-            f"{file} lists {_listed(last)}: headlight serves one Transformer, then at most one Pooling, then "
-            f"any of {', '.join(_AFTER)}, up to {_MODULES} modules in all; or one Transformer and one "
-            "SpladePooling or LogitScore. A model with others is served as an ONNX graph that returns "
-            "sentence_embedding, in a folder without modules.json."
+            f"{file}: pool_factor is {shown(factor)}; each token has a vector of its own here: set it to 1, "
+            "and pool the vectors where they are stored."
         )
-    subfolders = [_inside(folder, path, file) for _, path in named]
-    return list(zip(kinds, subfolders, strict=True))
+
+
+def is_model2vec(folder: Path) -> bool:
+    """Return whether the config.json of a folder is model2vec's; raises CheckpointError."""
+    return bool(read_json(folder / "config.json", optional=True).get("model_type") == "model2vec")
 
 
 def _check_kind(file: Path, general: Mapping[str, Any], task: str, *, sparse: bool) -> None:
@@ -351,27 +371,3 @@ def _encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _inside(folder: Path, path: str, file: Path) -> Path:
-    """Find the folder of a module, which must be inside the model's folder; raises CheckpointError."""
-    try:
-        subfolder = folder / path
-        # Folders in the hub's cache are real; only files are links, which lead out of the folder.
-        if Path(path).is_absolute() or ".." in Path(path).parts or len(path) > 255:
-            inside = False
-        else:
-            inside = subfolder.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError, ValueError):  # an invalid path, or a loop of links
-        inside = False
-    if not inside:
-        raise CheckpointError(
-            f"{file}: the path {shown(path)} of a module is not a folder inside {folder}: move it there."
-        )
-    return subfolder
-
-
-def _listed(kinds: Sequence[str]) -> str:
-    """Format the kinds of modules for an error message."""
-    more = f" and {len(kinds) - 10} more" if len(kinds) > 10 else ""
-    return (", ".join(kind[:80] for kind in kinds[:10]) or "nothing") + more

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from model.arrays import Operations
 from model.contract import (
+    Batch,
     ChunksWant,
     ContributionsWant,
     FloatArray,
@@ -109,6 +110,19 @@ def head_outputs(
     for i, arrays in chain.from_iterable(found):
         outputs[i] |= arrays
     return outputs
+
+
+def only(batch: Batch, members: Sequence[int]) -> Batch:
+    """Return a batch of some sequences of another."""
+    bounds = batch.cu_seqlens
+    rows = np.concatenate([np.arange(bounds[i], bounds[i + 1]) for i in members])
+    return Batch(
+        batch.input_ids[rows],
+        batch.segment_ids[rows],
+        np.append(0, np.diff(bounds)[members].cumsum()),
+        tuple(batch.wants[i] for i in members),
+        tuple(batch.unattended[i] for i in members) if batch.unattended else (),
+    )
 
 
 def _contributions(want: Want, state: FloatArray, heads: Heads) -> Parts:

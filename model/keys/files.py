@@ -7,7 +7,7 @@ from model.errors import CheckpointError
 from model.files import present, read_json
 from model.keys.config import CONFIG
 from model.keys.key import Judged, Table, judge_keys
-from model.keys.sentences import ARTIFACT, GENERAL, MODULE, MODULES, SENTENCE
+from model.keys.sentences import ARTIFACT, GENERAL, MODEL2VEC, MODULE, MODULES, SENTENCE
 from model.keys.tokenizer import SPECIAL_TOKENS, TOKENIZER, TOKENIZER_CONFIG
 
 SENTENCE_FILES = tuple(
@@ -25,6 +25,7 @@ FILES: dict[str, Table] = {
     "config_sentence_transformers.json": GENERAL,
     "modules.json": MODULES,
     **{f"config.json of {kind}": table for kind, table in MODULE.items() if table},
+    "config.json of model2vec": MODEL2VEC,
     "artifact.metadata": ARTIFACT,
 }
 """All tables, by what the document calls their files."""
@@ -96,6 +97,9 @@ def judge_files(
 def _files(
     folder: Path, transformer: Path, modules: Sequence[tuple[str, Path]], *, config: bool
 ) -> Iterator[tuple[Path, Table]]:
+    if modules and modules[0][0] == "StaticEmbedding":
+        yield from _static_files(folder, modules)
+        return
     if config:
         yield transformer / "config.json", CONFIG
     yield transformer / "tokenizer_config.json", TOKENIZER_CONFIG
@@ -107,6 +111,16 @@ def _files(
         yield from ((path / "config.json", MODULE[kind]) for kind, path in modules if MODULE[kind])
     else:
         yield folder / "artifact.metadata", ARTIFACT
+
+
+def _static_files(folder: Path, modules: Sequence[tuple[str, Path]]) -> Iterator[tuple[Path, Table]]:
+    """List the files of a table of token vectors: of its tokenizer, tokenizer.json alone is read."""
+    (_, table), *others = modules
+    yield table / "config.json", MODEL2VEC
+    if present(folder / "modules.json"):
+        yield folder / "modules.json", MODULES
+        yield folder / "config_sentence_transformers.json", GENERAL
+        yield from ((path / "config.json", MODULE[kind]) for kind, path in others if MODULE[kind])
 
 
 def _judge(file: Path, table: Table) -> list[Judged]:

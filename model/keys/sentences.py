@@ -19,14 +19,9 @@ SENTENCE: Table = {
     ),
     **used("fields as if config.json had them", "config_args", "config_kwargs"),
     **used("refused, unless they change no result", "model_args", "model_kwargs"),
-    **refused(
-        "queries and documents have lengths of their own only as PyLate writes them",
-        "write it into config_sentence_transformers.json with PyLate, or set it to null",
-        "query_length", "document_length",
-    ),
-    **refused(
-        "queries are filled up only as PyLate does", "use PyLate's do_query_expansion",
-        "query_expansion",
+    **used(
+        "queries and documents of a MultiVectorEncoder; refused for other models, unless they are null",
+        "query_length", "document_length", "query_expansion",
     ),
     **harmless("how the encoder is run elsewhere, with the same results", "unpad_inputs"),
 }  # fmt: skip
@@ -68,6 +63,7 @@ MODULES: Table = {
 
 MODULE: dict[str, Table] = {
     "Transformer": {},  # its files are those of the tables above
+    "StaticEmbedding": {},  # the config.json in its folder is model2vec's, if there is one
     "Pooling": {
         **used(
             "how hidden states are pooled, and whether the prompt's are",
@@ -91,7 +87,28 @@ MODULE: dict[str, Table] = {
         **harmless("already in config.json", "word_embedding_dimension", "embedding_dimension"),
         **harmless("how much is computed at a time", "chunk_size"),
     },
+    "MultiVectorMask": used(
+        "which tokens have vectors; keep_only_token_ids is refused, unless it is null or empty",
+        "skiplist_words", "skiplist_tasks", "keep_only_token_ids",
+    ),
+    "HierarchicalTokenPooling": {
+        **used("refused, unless it is 1", "pool_factor"),
+        **harmless("only where vectors are pooled", "num_protected_tokens", "normalize_embeddings", "tasks"),
+    },
     "LogitScore": used("the tokens of a score", "true_token_id", "false_token_id", "module_input_name"),
+}  # fmt: skip
+
+MODEL2VEC: Table = {
+    **used("the kind of model", "model_type"),
+    **used("whether vectors have unit length; modules.json must say the same", "normalize"),
+    **used("the longest text", "max_length"),
+    **harmless("already in the weights", "hidden_dim", "embedding_dtype", "vocabulary_quantization"),
+    **harmless("how the table was made", "apply_pca", "apply_zipf", "sif_coefficient", "pooling"),
+    **harmless("names and notes", "architectures", "tokenizer_name", "seq_length"),
+    **refused(
+        "classifiers above a table are not served", "serve the folder of the StaticModel that it was trained "
+        "from", "head_config",
+    ),
 }  # fmt: skip
 
 ARTIFACT: Table = {

@@ -29,7 +29,7 @@ from model.encoder.sharing import Prefix, Start
 from model.errors import OutOfMemory, Unsupported
 from model.heads.chunks import finish_means
 from model.heads.pooling import Bags, bag_alone
-from model.heads.running import Heads, head_outputs
+from model.heads.running import Heads, head_outputs, only
 from model.heads.sparse import Splade
 from model.heads.vectors import of_pooled, sentences
 from model.lanes import choose_lanes, count_cores
@@ -184,7 +184,7 @@ class TorchBackend:
         outputs = self._gradients.run(batch, wanting, progress)
         others = [i for i in range(len(batch)) if i not in outputs]
         if others:
-            outputs |= zip(others, self._run(_only(batch, others), progress), strict=True)
+            outputs |= zip(others, self._run(only(batch, others), progress), strict=True)
         return [outputs[number] for number in range(len(batch))]
 
     @torch.inference_mode()
@@ -316,19 +316,6 @@ class TorchBackend:
             return Bags(starts, lengths, want.skip, ops).pool(read, want)
 
         return sentences(wants, pool, self.dense)
-
-
-def _only(batch: Batch, members: Sequence[int]) -> Batch:
-    """Return a batch of some sequences of another."""
-    bounds = batch.cu_seqlens
-    rows = np.concatenate([np.arange(bounds[i], bounds[i + 1]) for i in members])
-    return Batch(
-        batch.input_ids[rows],
-        batch.segment_ids[rows],
-        np.append(0, np.diff(bounds)[members].cumsum()),
-        tuple(batch.wants[i] for i in members),
-        tuple(batch.unattended[i] for i in members) if batch.unattended else (),
-    )
 
 
 def _prefixes_in_order(prefixes: Mapping[int, Prefix], order: Sequence[int]) -> list[Prefix | None]:

@@ -34,7 +34,7 @@ class TemplateTokenizer(TextTokenizer):
     def use(self, template: PairTemplate) -> None:
         """Tokenize pairs in a template; raises CheckpointError if the limit leaves no room for texts."""
         self._template = template
-        bare = _without_special_tokens(self._whole)
+        bare = without_special_tokens(self._whole)
         self._plain = TextTokenizer(bare, self.max_length, slow=self.slow, side=self.side)
         self.added = len(self._whole.encode(template.render("", "", "").text, add_special_tokens=False))
         if self.added >= self.max_length:
@@ -134,7 +134,7 @@ def _span(rendered: Rendered, start: int, end: int) -> tuple[int, int, int, int]
     return next((span for span in rendered.spans if start < span[1] and end > span[0]), None)
 
 
-def _without_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
+def without_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
     """Return a tokenizer that adds no tokens to a text: a copy, unless it is one already."""
     if not tokenizer.num_special_tokens_to_add(is_pair=False):
         return tokenizer

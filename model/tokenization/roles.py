@@ -28,8 +28,9 @@ class RoleRules:
 
     `length` is the most tokens it may have, the marker and special ones included. `marker` is inserted after
     the first token ("": none). A text is filled up to `length` with the token `expansion` (None: it is not),
-    to which no token attends unless `attended`. Tokens of `skipped` get no vectors, nor does the first one if
-    the role `skips_first`; words that are not in the vocabulary are skipped nowhere.
+    to which no token attends unless `attended`; with `filled` only up to so many tokens. Tokens of `skipped`
+    get no vectors, nor does the first one if the role `skips_first`; words that are not in the vocabulary are
+    skipped nowhere. `prompt` is put before texts that have no other.
     """
 
     length: int
@@ -38,6 +39,8 @@ class RoleRules:
     attended: bool = False
     skipped: tuple[str, ...] = ()
     skips_first: bool = False
+    filled: int | None = None
+    prompt: str = ""
 
     @property
     def hides_expansion(self) -> bool:
@@ -104,6 +107,7 @@ class RoleTokenizer:
         if truncation is not None and truncation.limit is not None:
             truncation = replace(truncation, limit=truncation.limit - self._inserted)
         try:
+            prompt = prompt or self._rules.prompt
             encodings = yield from self._texts.encode_in_steps(texts, truncation, prompt, reserve)
         except InputTooLong as error:
             actual, limit = error.actual + self._inserted, error.limit + self._inserted
@@ -113,7 +117,8 @@ class RoleTokenizer:
     def _finished(self, encoding: Encoding) -> Encoding:
         """Insert the marker, fill up with the expansion, and choose the tokens with vectors."""
         length = len(encoding) + self._inserted
-        filled = 0 if self._expansion is None else self.max_length - length
+        width = min(self._rules.filled or self.max_length, self.max_length)
+        filled = 0 if self._expansion is None else max(0, width - length)
         ids = self._extended(encoding.token_ids, self._marker, self._expansion, filled)
         marker, expansion = self._rules.marker, self._rules.expansion or ""
         first = int(self._rules.skips_first)

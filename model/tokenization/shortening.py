@@ -12,6 +12,13 @@ def without_special(encoding: Encoding) -> Encoding:
     return _only(encoding, [i for i, special in enumerate(encoding.special) if not special])
 
 
+def without_token(encoding: Encoding, number: int) -> Encoding:
+    """Leave out every token of this id; `original_length` and `truncated` remain those of the whole input."""
+    kept = [i for i, one in enumerate(encoding.token_ids) if one != number]
+    prompt_length = sum(i < encoding.prompt_length for i in kept)
+    return replace(_only(encoding, kept), prompt_length=prompt_length)
+
+
 def shorten(encoding: Encoding, limit: int, *, left: bool = False) -> Encoding:
     """Cut a text at its end, or at its start (`left`), to at most `limit` tokens; special tokens remain.
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 from tokenizers import Encoding as RawEncoding
 from tokenizers import Tokenizer, normalizers
@@ -131,7 +131,7 @@ class TextTokenizer:
         lower_case: bool = False,
         side: Side | None = None,
         segments: bool = True,
-    ) -> "TextTokenizer":
+    ) -> Self:
         """Wrap the tokenizer of a file; `lower_case` lower-cases texts first. Raises CheckpointError.
 
         Without a `side`, inputs are truncated at that of the file.

@@ -30,6 +30,7 @@ from service.replies.too_large import TooLarge, Ways
 from service.system.off_loop import off_loop
 from service.tasks.chunking.windows import WINDOW_BYTES, LongWindows, windows_over
 from service.tasks.errors import OptionError
+from service.tasks.heads import has_query_table
 from service.tasks.interventions import Changes
 from service.tasks.precision import Precision
 from service.tasks.prompts import check_prompt
@@ -181,7 +182,8 @@ class Exchange:
         tokens = sum([len(encoding.token_ids) for encoding in encodings])
         record.tokens = (record.tokens or 0) + tokens
         self._transient = most - TOKEN_BYTES * tokens
-        if runs:
+        # An empty query that a table weighs has no words.
+        if runs and not (role == "query" and has_query_table(self.engine.info)):
             self._check_tokens(encodings, place)
         if (changes := self._changes) is not None:
             self.reserve(changes.held_bytes(encodings))
@@ -213,6 +215,8 @@ class Exchange:
         return encodings, found
 
     def _check_tokens(self, encodings: Sequence[Encoding], place: Callable[[int], str]) -> None:
+        if not self.engine.info.layers:
+            return  # of a table of token vectors, a text without tokens has a vector: 0
         pools_prompt = self.engine.info.include_prompt
         for index, encoding in enumerate(encodings):
             if len(encoding.token_ids) <= (0 if pools_prompt else encoding.prompt_length):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
-from model.contract import Encoding
+from model.contract import Encoding, Role
 from model.errors import InputTooLong
 from model.tokenization.tokenizer import Truncation
 from service.memory_limits import TOKEN_BYTES
@@ -43,11 +43,17 @@ TextsOrIds = Annotated[Listed[TextOrIds], PlainValidator(texts_or_ids), WithJson
 
 
 async def tokenize_inputs(
-    exchange: Exchange, listed: Listed[TextOrIds], truncation: Truncation, prompt: str, field: str
+    exchange: Exchange,
+    listed: Listed[TextOrIds],
+    truncation: Truncation,
+    prompt: str,
+    field: str,
+    role: Role | None = None,
 ) -> list[Encoding]:
     """Tokenize texts, and take ids as they are; with a prompt, ids are turned into text to put it before.
 
-    `field` has the inputs. Raises OutOfRange for an id that no token has, and InputTooLong.
+    `field` has the inputs, and `role` is that of texts. Raises OutOfRange for an id that no token has, and
+    InputTooLong.
     """
     place = partial(listed.place, field)
     texts = {i: one for i, one in enumerate(listed.inputs) if isinstance(one, str)}
@@ -60,7 +66,7 @@ async def tokenize_inputs(
         taken = await _encode_ids(exchange, [*ids.values()], truncation, [*map(place, ids)])
         found |= dict(zip(ids, taken, strict=True))
     if texts:
-        encoded = await exchange.tokenize([*texts.values()], truncation, prompt, place)
+        encoded = await exchange.tokenize([*texts.values()], truncation, prompt, place, role=role)
         found |= dict(zip(texts, encoded, strict=True))
     return [found[i] for i in range(len(found))]
 

@@ -9,7 +9,7 @@ from model.contract import Encoding, ModelInfo, Pooling, PoolingMode, SentenceWa
 from model.tokenization.tokenizer import Text
 from service.tasks.chunking.chunks import Chunking, ChunkPlan
 from service.tasks.chunking.windows import LongWindows, WindowedChunks
-from service.tasks.errors import Names, OptionError
+from service.tasks.errors import ENCODER, TABLE, Names, OptionError
 from service.tasks.indices import Chosen, choose, choose_layers, resolve
 from service.tasks.precision import BITS, STEPS, Precision
 from service.tasks.results import COLUMNS, Column, Expected, columns, covered
@@ -328,6 +328,10 @@ def resolve_heads(layers: Chosen, heads: Chosen, info: ModelInfo) -> tuple[tuple
 
 def _check_exposes(info: ModelInfo, what: str, option: str) -> None:
     """Raise OptionError if a model returns its last hidden state or sentence vectors only."""
+    if not info.layers:
+        raise OptionError(
+            lambda _: f"{TABLE}: it has no {what}; {ENCODER}.", option=option, kind="unsupported"
+        )
     if not info.exposes_attention:
         returns = "its last hidden state" if info.exposes_tokens else "the vectors of texts"
         raise OptionError(

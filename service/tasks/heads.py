@@ -6,7 +6,7 @@ Refuses models without the head that a task needs.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from model.contract import Encoding, HeadInfo, HeadKind, SparseWant
+from model.contract import Encoding, HeadInfo, HeadKind, ModelInfo, Role, SparseWant
 from model.heads.late_interaction import want_vectors
 from model.tokenization.decoding import Decoder
 from service.echo import cut
@@ -69,12 +69,14 @@ def _way_out(engines: Mapping[str, Engine], kinds: tuple[HeadKind, ...]) -> str:
 class SparsePlan:
     """The sparse vectors of a request: at most `top_k` of a model's `words` each, or all above 0.
 
-    `words` is None for a model that weighs the tokens of a text, and no others.
+    `words` is None for a model that weighs the tokens of a text, and no others. With `table` the texts are
+    queries whose words a table weighs.
     """
 
     top_k: int | None
     words: int | None
     decoder: Decoder
+    table: bool = False
 
     def most(self, encoding: Encoding) -> int:
         """Bound the words of one input."""
@@ -90,7 +92,7 @@ class SparsePlan:
             arrays={**view.expected.arrays, **words},
             column_bytes=self.decoder.most_json_bytes(most),
         )
-        want = replace(view.want, heads=(*view.want.heads, SparseWant(self.top_k)))
+        want = replace(view.want, heads=(*view.want.heads, SparseWant(self.top_k, self.table)))
         return replace(view, want=want, expected=expected).then(self._name_words)
 
     def _name_words(self, item: Item) -> Item:
@@ -99,14 +101,46 @@ class SparsePlan:
 
 
 def plan_sparse(
-    top_k: int | None, engine: Engine, engines: Mapping[str, Engine], needs: str = '"sparse" in outputs'
+    top_k: int | None,
+    engine: Engine,
+    engines: Mapping[str, Engine],
+    needs: str = '"sparse" in outputs',
+    role: Role | None = None,
 ) -> SparsePlan:
     """Check that a model has sparse vectors; raises OptionError, naming those of `engines` that do.
 
-    `needs` says what of the request needs them.
+    `needs` says what of the request needs them; `role` is that of its texts, as `sparse_role` returns it.
     """
     head = check_head(engine, engines, "masked_words", "hybrid", needs=needs)
-    return SparsePlan(top_k, None if head.kind == "hybrid" else head.size or 0, engine.decoder)
+    table = head.query_table is not None and role == "query"
+    words = None if head.kind == "hybrid" or table else head.size or 0
+    return SparsePlan(top_k, words, engine.decoder, table)
+
+
+def has_query_table(info: ModelInfo) -> bool:
+    """Return whether a table weighs the words of a model's queries."""
+    return info.head is not None and info.head.query_table is not None
+
+
+def sparse_role(role: Role | None, info: ModelInfo, outputs: Sequence[str] = ("sparse",)) -> Role | None:
+    """Return the role whose tokens sparse vectors are of: "query" where a table weighs them, else None.
+
+    Only models with such a table have roles of sparse vectors. Raises OptionError for queries with other
+    `outputs`, which no pass makes.
+    """
+    table = None if info.head is None else info.head.query_table
+    if table is None or (role or table) == "document":
+        return None
+    if tuple(outputs) != ("sparse",):
+        told = "is given" if role else "is not given, so that texts are queries"
+        raise OptionError(
+            lambda name: (
+                f"{name('role')} {told}, and queries of this model are weighed by a table alone: set "
+                f'"{name("outputs")}" to ["sparse"], or "{name("role")}" to "document".'
+            ),
+            option="role",
+        )
+    return "query"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +176,14 @@ def plan_token_vectors(
     The error names those of `engines` that have. Only hybrid models have other `outputs` beside these.
     """
     head = check_head(engine, engines, "late_interaction", "hybrid", needs="role")
+    if "tokens" not in outputs:
+        raise OptionError(
+            lambda name: (
+                f'{name("role")} is of vectors of tokens in this model: set "{name("outputs")}" to '
+                '["tokens"], or leave it out.'
+            ),
+            option="role",
+        )
     if head.kind != "hybrid" and len(outputs) > 1:
         raise OptionError(
             lambda name: (

@@ -14,7 +14,7 @@ from model.encoder.interventions import (
     Interventions,
     StateChange,
 )
-from service.tasks.errors import Names, OptionError
+from service.tasks.errors import ENCODER, TABLE, Names, OptionError
 from service.tasks.indices import Chosen, check_attends, choose, choose_layers, outside
 
 
@@ -133,6 +133,15 @@ class Changes:
 
     def _check(self, place: str, change: Change) -> None:
         info = self._info
+        if not info.layers:
+            raise OptionError(
+                lambda name: (
+                    f'{TABLE}: it has nothing that {name(place)}, of the kind "{change.kind}", could change; '
+                    f"leave it out, or {ENCODER}."
+                ),
+                option=place,
+                kind="unsupported",
+            )
         if change.kind not in info.interventions:
             again = "" if change.kind == "states" else "export its weights again with this release, or "
             raise OptionError(

@@ -27,7 +27,14 @@ from service.replies.too_large import TooLarge, cut
 from service.tasks.attend import plan_attention
 from service.tasks.chunking.windows import LongWindows
 from service.tasks.embed import EncodePlan, held_by_chunks, plan_encode
-from service.tasks.heads import SparsePlan, TokenVectorsPlan, plan_sparse, plan_token_vectors
+from service.tasks.heads import (
+    SparsePlan,
+    TokenVectorsPlan,
+    has_query_table,
+    plan_sparse,
+    plan_token_vectors,
+    sparse_role,
+)
 from service.tasks.prompts import choose_prompt, choose_task
 from service.tasks.view import View
 
@@ -49,10 +56,13 @@ async def encode(exchange: Exchange, body: EncodeRequest) -> Response:
     task = choose_task(engine.info, body.task)
     prompt = choose_prompt(engine.info, body.prompt_name, body.prompt)
     heads: list[SparsePlan | TokenVectorsPlan] = []
-    if "sparse" in body.outputs:
-        heads.append(plan_sparse(body.top_k, engine, engines))
-    embeddings = body.embeddings
-    if body.role is not None:  # a query or document, for late interaction
+    embeddings, role = body.embeddings, body.role
+    sparse, table = "sparse" in body.outputs, has_query_table(engine.info)
+    if table and (sparse or role is not None):
+        role = sparse_role(role, engine.info, body.outputs)
+    if sparse:
+        heads.append(plan_sparse(body.top_k, engine, engines, role=role))
+    if role is not None and not table:  # a query or document, for late interaction
         heads.append(plan_token_vectors(engine, engines, body.outputs))
         others = tuple(output for output in body.outputs if output != "tokens")
         embeddings = replace(embeddings, outputs=others)
@@ -65,7 +75,7 @@ async def encode(exchange: Exchange, body: EncodeRequest) -> Response:
             body.inputs, body.truncation, prompt, body.overlap
         )
     else:
-        encodings = await exchange.tokenize(body.inputs, body.truncation, prompt, role=body.role)
+        encodings = await exchange.tokenize(body.inputs, body.truncation, prompt, role=role)
     style, view = exchange.style(precision=plan.precision), partial(_view, plan, heads, body.inputs, windows)
     return await exchange.answer(style, encodings, view, partial(_smaller_embeddings, body), holding)
 

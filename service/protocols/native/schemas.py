@@ -200,7 +200,8 @@ class EncodeRequest(InputsRequest):
         None,
         description="With `tokens` in `outputs`, on a model of late interaction (ColBERT, Khattab & Zaharia "
         "2020): the vectors of a query's or a document's tokens, each of unit norm. Only bge-m3 has other "
-        "`outputs` beside them.",
+        "`outputs` beside them. With `sparse` alone, on a model whose queries a table weighs, without "
+        "a pass.",
     )
     precision: Precision = Field(
         "float32",
@@ -246,8 +247,12 @@ class EncodeRequest(InputsRequest):
             raise invalid("overlap", 'has no effect with "truncate": false: leave one of them out')
 
     def _check_role(self) -> None:
-        if "tokens" not in self.outputs or self.chunks is not None:
-            raise invalid("role", 'is of vectors of tokens: set "outputs" to ["tokens"], without chunks')
+        if {"tokens", "sparse"}.isdisjoint(self.outputs) or self.chunks is not None:
+            raise invalid(
+                "role",
+                'is of vectors of tokens, or of sparse ones: set "outputs" to ["tokens"] or ["sparse"], '
+                "without chunks",
+            )
         if self.is_overridden("layers"):
             raise invalid("layers", "must be [-1] with role, whose vectors are of the last hidden state")
         if not isinstance(self.inputs[0], str):

@@ -20,7 +20,7 @@ from service.protocols.ollama.body import LATEST, find_engine, read_operation
 _STARTED = datetime.now(UTC)
 # The served models stay loaded. Clients read years of four digits, and convert them to local time.
 _NEVER = datetime(9000, 1, 1, tzinfo=UTC)
-_FORMATS = {"torch": "safetensors", "onnx": "onnx"}
+_FORMATS = {"torch": "safetensors", "static": "safetensors", "onnx": "onnx"}
 _LEVELS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "int8": "INT8"}
 _UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 _CAPABILITIES = ["embedding"]

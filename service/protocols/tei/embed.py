@@ -7,14 +7,14 @@ import orjson
 from pydantic import BaseModel, Field, StrictBool, StrictStr
 from starlette.responses import Response
 
-from model.contract import Encoding
+from model.contract import Encoding, Role
 from service.protocols.embedding import embed, vector
 from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS, PositiveNumber
 from service.protocols.tei.fields import PROMPT_NAME, WithInputs
 from service.protocols.texts_or_ids import TextsOrIds, tokenize_inputs
 from service.tasks.embed import NO_VECTORS, EmbedOptions, plan_encode
-from service.tasks.heads import plan_sparse
+from service.tasks.heads import plan_sparse, sparse_role
 from service.tasks.prompts import choose_prompt
 from service.tasks.results import Expected, Item
 from service.tasks.view import View
@@ -78,8 +78,10 @@ async def _embed(exchange: Exchange, body: EmbedAllRequest, options: EmbedOption
 
 async def embed_sparse(exchange: Exchange, body: EmbedSparseRequest) -> Response:
     """Return the weights above 0 of the words of each input."""
-    info, encodings = exchange.engine.info, await _tokenize(exchange, body)
-    sparse = plan_sparse(None, exchange.engine, exchange.state.engines, needs="this route")
+    info = exchange.engine.info
+    role = sparse_role(None, info)
+    sparse = plan_sparse(None, exchange.engine, exchange.state.engines, needs="this route", role=role)
+    encodings = await _tokenize(exchange, body, role)
     want = plan_encode(NO_VECTORS, info, info.default_task).want
     exchange.value = _words
 
@@ -91,9 +93,9 @@ async def embed_sparse(exchange: Exchange, body: EmbedSparseRequest) -> Response
     return await exchange.answer(exchange.style(), encodings, view, _FEWER)
 
 
-async def _tokenize(exchange: Exchange, body: EmbedAllRequest) -> list[Encoding]:
+async def _tokenize(exchange: Exchange, body: EmbedAllRequest, role: Role | None = None) -> list[Encoding]:
     prompt = choose_prompt(exchange.engine.info, body.prompt_name)
-    return await tokenize_inputs(exchange, body.inputs, body.truncation, prompt, "inputs")
+    return await tokenize_inputs(exchange, body.inputs, body.truncation, prompt, "inputs", role)
 
 
 def _words(item: Item) -> orjson.Fragment:

@@ -6,7 +6,7 @@ from model.contract import HeadInfo
 from service.echo import cut
 from service.engine.engine import Engine
 from service.tasks.embed import EmbedOptions, plan_encode
-from service.tasks.errors import OptionError
+from service.tasks.errors import ENCODER, TABLE, OptionError
 from service.tasks.explanations.faithfulness import Faithfulness
 from service.tasks.explanations.gradient import STEPS, Baseline, IntegratedGradients
 from service.tasks.explanations.head_effects import HeadEffects
@@ -200,8 +200,22 @@ def plan_faithfulness(options: ExplainOptions, engine: Engine, target: Target) -
     return Faithfulness(target, _mask_token(options, engine, target)) if options.faithfulness else None
 
 
+def _check_layers(engine: Engine, method: str) -> None:
+    """Raise OptionError for a method that looks into layers if the model has none."""
+    if not engine.info.layers:
+        raise OptionError(
+            lambda name: (
+                f'{name("method")} is "{method}". {TABLE}: set {name("method")} to "parts" or '
+                f'"occlusion", or {ENCODER}.'
+            ),
+            option="method",
+            kind="unsupported",
+        )
+
+
 def _plan_heads(engine: Engine, target: Target) -> HeadEffects:
     info = engine.info
+    _check_layers(engine, "heads")
     if "heads" not in info.interventions:
         raise OptionError(
             lambda name: (
@@ -228,6 +242,7 @@ def _plan_heads(engine: Engine, target: Target) -> HeadEffects:
 
 def _plan_gradient(options: ExplainOptions, engine: Engine, target: Target) -> IntegratedGradients:
     info = engine.info
+    _check_layers(engine, "gradient")
     if info.backend != "torch":
         raise OptionError(
             lambda name: (

@@ -1,0 +1,1 @@
+"""Tables of token vectors, beside model2vec."""

@@ -1,0 +1,156 @@
+"""Reads modules.json, and the routes of a Router: the kinds of a model's modules, and their folders."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from model.errors import CheckpointError
+from model.files import read_json, reason, shown
+
+STATIC = "StaticEmbedding"
+"""A table of token vectors, of which a text has the mean: model2vec's, and that of sentence-transformers."""
+AFTER = ("Dense", "LayerNorm", "Normalize", "Dropout", "FlexibleQuantizer")
+"""What may follow the pooling, in any order; Dropout does nothing outside of training.
+
+The last one is perplexity's own, of which its models have the code; it rounds vectors to whole numbers.
+"""
+_MODULES = 64
+_SPARSE = ["Transformer", "SpladePooling"]
+_PREDICTING = (_SPARSE, ["Transformer", "LogitScore"])
+"""Modules of which the last reads what words the transformer predicts."""
+_TRANSFORMERS = {"MLMTransformer": "Transformer"}
+"""Kinds of modules that hold a transformer under another name."""
+MASK, TOKEN_POOLING = "MultiVectorMask", "HierarchicalTokenPooling"
+"""Modules of a MultiVectorEncoder: which tokens have vectors, and which of these become one."""
+_ROUTER, _TABLE = "Router", "SparseStaticEmbedding"
+ROUTES = "router_config.json"
+"""The file of a Router, in its folder."""
+
+
+@dataclass(frozen=True)
+class Modules:
+    """The kinds and folders of modules, in their order.
+
+    Of a Router they are those of its documents, and `queries` is the folder of the weights that words have in
+    queries; `plain_queries` says that a text without a role is a query.
+    """
+
+    listed: tuple[tuple[str, Path], ...]
+    queries: Path | None = None
+    plain_queries: bool = False
+
+
+def read_modules(folder: Path, file: Path) -> Modules:
+    """Read the modules.json of a folder; raises CheckpointError for modules that are not served."""
+    entries = read_json(file, kind=list)
+    try:
+        named = [(entry["type"], entry["path"]) for entry in entries]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{file}: every module needs a type and a path ({reason(error)}).") from error
+    if any(not isinstance(part, str) for both in named for part in both):
+        raise CheckpointError(f"{file}: the type and the path of every module must be strings.")
+    last, kinds = _kinds([kind for kind, _ in named])
+    subfolders = [_inside(folder, path, file) for _, path in named]
+    if kinds == [_ROUTER]:
+        return _read_routes(subfolders[0])
+    if not _served(kinds):
+        raise CheckpointError(
+            f"{file} lists {_listed(last)}: headlight serves one Transformer, then at most one Pooling, or "
+            f"one {STATIC}, then any of {', '.join(AFTER)}, up to {_MODULES} modules in all; or one "
+            "Transformer and one SpladePooling or LogitScore; or one Transformer, Dense layers, "
+            f"{MASK} and Normalize; or one Router. A model with others is served as an ONNX graph that "
+            "returns sentence_embedding, in a folder without modules.json."
+        )
+    return Modules(tuple(zip(kinds, subfolders, strict=True)))
+
+
+def _kinds(types: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the last parts of dotted types, and the kinds that they are."""
+    last = [kind.rpartition(".")[2] for kind in types]
+    return last, [_TRANSFORMERS.get(kind, kind) for kind in last]
+
+
+def _served(kinds: Sequence[str]) -> bool:
+    if MASK in kinds:
+        return _serves_tokens(kinds)
+    pooled = kinds.index("Pooling") if "Pooling" in kinds else 0
+    # Before the pooling there is no vector that a Normalize or a Dropout could change.
+    first = all(kind in ("Normalize", "Dropout") for kind in kinds[1:pooled])
+    begins = (kinds[:1] == ["Transformer"] and first) or (kinds[:1] == [STATIC] and not pooled)
+    served = begins and all(kind in AFTER for kind in kinds[pooled + 1 :])
+    return (served or kinds in _PREDICTING) and len(kinds) <= _MODULES
+
+
+def _serves_tokens(kinds: Sequence[str]) -> bool:
+    """Return whether modules make vectors of tokens of unit length, by linear layers or without."""
+    others = [kind for kind in kinds[1:] if kind not in (MASK, "Dropout")]
+    if others and others[-1] == TOKEN_POOLING:
+        others.pop()
+    layers = others[: len(others) - 1]
+    served = kinds[0] == "Transformer" and others[-1:] == ["Normalize"] and {*layers} <= {"Dense"}
+    return served and kinds.count(MASK) == 1 and len(kinds) <= _MODULES
+
+
+def _read_routes(folder: Path) -> Modules:
+    """Read the routes of a Router: queries by a table of weights, documents by SPLADE."""
+    file = folder / ROUTES
+    config = read_json(file)
+    structure, types, parameters = (config.get(name) for name in ("structure", "types", "parameters"))
+    if not (isinstance(structure, dict) and isinstance(types, dict) and isinstance(parameters, dict)):
+        raise CheckpointError(
+            f"{file} must have the objects types, structure and parameters: save the model again with "
+            "sentence-transformers."
+        )
+    routes = {name: _route(file, folder, places, types) for name, places in structure.items()}
+    kinds = {name: [kind for kind, _ in modules] for name, modules in routes.items()}
+    if kinds != {"query": [_TABLE], "document": _SPARSE}:
+        told = "; ".join(f"{shown(name)}: {_listed(modules)}" for name, modules in list(kinds.items())[:8])
+        raise CheckpointError(
+            f"{file}: structure routes {told}; headlight serves a Router with query: {_TABLE} and document: "
+            f"{', '.join(_SPARSE)}: save the two routes as models of their own."
+        )
+    if parameters.get("route_mappings"):
+        raise CheckpointError(
+            f"{file}: route_mappings is {shown(parameters['route_mappings'])}; headlight routes by query and "
+            "document alone: save the model without them."
+        )
+    default = parameters.get("default_route") or next(iter(structure))
+    if default not in routes:
+        raise CheckpointError(f"{file}: default_route is {shown(default)}; it must be query or document.")
+    return Modules(tuple(routes["document"]), routes["query"][0][1], default == "query")
+
+
+def _route(file: Path, folder: Path, places: object, types: Mapping[str, Any]) -> list[tuple[str, Path]]:
+    """Return the kinds and folders of the modules of a route."""
+    if not isinstance(places, list) or not all(isinstance(types.get(str(place)), str) for place in places):
+        raise CheckpointError(
+            f"{file}: structure has {shown(places)}; each route must be a list of modules with a "
+            "type in types: save the model again with sentence-transformers."
+        )
+    _, kinds = _kinds([types[str(place)] for place in places])
+    return [(kind, _inside(folder, str(place), file)) for kind, place in zip(kinds, places, strict=True)]
+
+
+def _inside(folder: Path, path: str, file: Path) -> Path:
+    """Find the folder of a module, which must be inside the model's folder; raises CheckpointError."""
+    try:
+        subfolder = folder / path
+        # Folders in the hub's cache are real; only files are links, which lead out of the folder.
+        if Path(path).is_absolute() or ".." in Path(path).parts or len(path) > 255:
+            inside = False
+        else:
+            inside = subfolder.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # an invalid path, or a loop of links
+        inside = False
+    if not inside:
+        raise CheckpointError(
+            f"{file}: the path {shown(path)} of a module is not a folder inside {folder}: move it there."
+        )
+    return subfolder
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    """Format the kinds of modules for an error message."""
+    more = f" and {len(kinds) - 10} more" if len(kinds) > 10 else ""
+    return (", ".join(kind[:80] for kind in kinds[:10]) or "nothing") + more

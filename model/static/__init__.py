@@ -1,0 +1,1 @@
+"""Models without layers: a vector for each token, of which a text has the mean. No PyTorch is needed."""

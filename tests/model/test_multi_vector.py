@@ -1,0 +1,170 @@
+"""Vectors of tokens of a MultiVectorEncoder of sentence-transformers 6, with each of its options."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from model.contract import Backend, HeadInfo, Role
+from model.errors import CheckpointError
+from model.heads.late_interaction import want_vectors
+from model.loading import load_model
+from model.tokenization.tokenizer import TextTokenizer
+from tests.references.checkpoints import SUITED
+from tests.references.comparing import distance
+from tests.references.late_interaction import write_json
+from tests.references.multi_vector import MultiSettings, MultiVector, write_listing, write_multi_vector
+from tests.support.backends import load
+from tests.support.exporting import export_silently
+from tests.support.product import run
+
+TEXTS = ["the man beats the boy", "hello, world: [the boy].", "a", "", "🙃 . ,", "hello world " * 20]
+FIXED = {"strategy": "fixed", "attend": False, "token": None, "length": 12}
+SETTINGS = {
+    "plain": MultiSettings(),
+    "two layers": MultiSettings(sizes=(24, 8)),
+    "no layer": MultiSettings(sizes=()),
+    "lengths": MultiSettings(query_length=8, document_length=20),
+    "words": MultiSettings(skipped=[".", ",", "boy", "unknown"]),
+    "words of both": MultiSettings(skipped=[".", "the"], tasks=["query", "document"]),
+    "prompts": MultiSettings(prompts={"query": "the man: ", "document": "hello "}),
+    "fixed": MultiSettings(expansion=FIXED, document_length=20, skipped=[","]),
+    "attended": MultiSettings(expansion=FIXED | {"attend": True}, prompts={"query": "a ", "document": ""}),
+    "min": MultiSettings(expansion=FIXED | {"strategy": "min"}),
+    "min with a limit": MultiSettings(expansion=FIXED | {"strategy": "min"}, query_length=15),
+    "a token": MultiSettings(expansion=FIXED | {"token": "boy"}),
+}
+
+
+def check(written: MultiVector, tokenizer: TextTokenizer, backend: Backend) -> None:
+    """Every text in both roles, in one batch and alone."""
+    size = written.matrices[-1].shape[0] if written.matrices else SUITED["hidden_size"]
+    assert backend.info.head == HeadInfo("late_interaction", size=size)
+    roles: tuple[Role, ...] = get_args(Role)
+    asked = [(role, text) for role in roles for text in TEXTS]
+    encodings = [tokenizer.of(role).encode([text])[0] for role, text in asked]
+    outputs = run(backend, encodings, [*map(want_vectors, encodings)])
+    for (role, text), encoding, output in zip(asked, encodings, outputs, strict=True):
+        ids, rows, vectors = written.vectors(text, role)
+        assert (encoding.token_ids, list(encoding.vector_rows)) == (ids, rows)
+        assert distance(output.heads["token_vectors"], vectors) <= 1e-5
+        (alone,) = run(backend, [encoding], [want_vectors(encoding)])
+        assert distance(alone.heads["token_vectors"], vectors) <= 1e-5
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_vectors_are_those_of_the_modules(name: str, tmp_path: Path) -> None:
+    """Prompts, lengths, expansion, what attends to what, the words left out, the layers and the norm."""
+    check(write_multi_vector(tmp_path, SETTINGS[name], **SUITED), *load(tmp_path, "torch"))
+
+
+@pytest.mark.thorough
+def test_an_exported_folder_has_the_same_vectors(tmp_path: Path) -> None:
+    """Without PyTorch: settings and matrices are exported with the graph."""
+    written = write_multi_vector(tmp_path / "model", SETTINGS["fixed"], **SUITED)
+    export_silently(written.folder, tmp_path / "graph")
+    check(written, *load_model(str(tmp_path / "graph"), kind="onnx", device="cpu"))
+
+
+def test_token_pooling_may_be_listed_where_it_pools_nothing(tmp_path: Path) -> None:
+    """A factor of 1 leaves each token its vector."""
+    written = write_multi_vector(tmp_path, **SUITED)
+    add_pooling(1.0)(tmp_path)
+    check(written, *load(tmp_path, "torch"))
+
+
+def add_pooling(factor: Any) -> Callable[[Path], None]:
+    def add(folder: Path) -> None:
+        (folder / "4_Pooling").mkdir()
+        config = {"pool_factor": factor, "num_protected_tokens": 1, "normalize_embeddings": True}
+        write_json(folder / "4_Pooling" / "config.json", config | {"tasks": ["document"]})
+        write_listing(folder, [*LISTED, ("HierarchicalTokenPooling", "4_Pooling")])
+
+    return add
+
+
+def change(name: str, **changes: Any) -> Callable[[Path], None]:
+    def changed(folder: Path) -> None:
+        file = folder / name
+        write_json(file, json.loads(file.read_text("utf-8")) | changes)
+
+    return changed
+
+
+LISTED = [
+    ("Transformer", ""),
+    ("Dense", "1_Dense"),
+    ("MultiVectorMask", "2_MultiVectorMask"),
+    ("Normalize", "3_Normalize"),
+]
+GENERAL, SENTENCE, MASK = (
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "2_MultiVectorMask/config.json",
+)
+LENGTH = {"strategy": "fixed", "length": 12}
+REFUSED: list[tuple[Callable[[Path], object], str]] = [
+    (add_pooling(2.0), "pool_factor is 2.0; each token has a vector of its own here: set it to 1"),
+    (
+        change(GENERAL, similarity_fn_name="meanmaxsim"),
+        "similarity_fn_name is 'meanmaxsim' .* with maxsim",
+    ),
+    (change(GENERAL, truncate_dim=8), "truncate_dim 8; .* whole vectors"),
+    (
+        change(GENERAL, model_type="SentenceTransformer"),
+        "model_type is 'SentenceTransformer', with the",
+    ),
+    (
+        change(MASK, keep_only_token_ids=[5]),
+        r"keep_only_token_ids is \[5\]; vectors are served of all",
+    ),
+    (change(MASK, skiplist_words=[1]), r"skiplist_words is \[1\]; it must be a list"),
+    (
+        change(SENTENCE, query_expansion={"strategy": "max"}),
+        "it must have a strategy, fixed or min",
+    ),
+    (change(SENTENCE, query_expansion={"strategy": "min"}), "length is 0; it must be a whole number"),
+    (
+        change(SENTENCE, query_expansion=LENGTH | {"x": 1}),
+        "it must have a strategy, fixed or min",
+    ),
+    (
+        change(SENTENCE, query_expansion=LENGTH, query_length=8),
+        "query_length is 8, and query_expansion",
+    ),
+    (change(SENTENCE, query_expansion=LENGTH | {"token": "[no]"}), r"does not have the token '\[no\]'"),
+    (change(SENTENCE, document_length="long"), "document_length is 'long'; it must be a whole number"),
+    (change("3_Normalize/config.json", module_input_name="sentence_embedding"), "module_(in|out)put_name"),
+    (
+        change("1_Dense/config.json", module_output_name="x"),
+        "a Dense layer from token_embeddings to x",
+    ),
+    (
+        lambda folder: write_listing(folder, [LISTED[0], LISTED[3], *LISTED[1:3]]),
+        "lists Transformer, Normalize, Dense, MultiVectorMask: headlight serves",
+    ),
+    (
+        lambda folder: write_listing(folder, LISTED[:3]),
+        "lists Transformer, Dense, MultiVectorMask:",
+    ),
+    (
+        lambda folder: write_listing(folder, [LISTED[0]]),
+        "model_type is 'MultiVectorEncoder', without the module MultiVectorMask",
+    ),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_what_is_not_served_is_refused_in_a_sentence(
+    damage: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
+    """Which names the file, the field, its value and what is served."""
+    write_multi_vector(tmp_path, **SUITED)
+    damage(tmp_path)
+    with pytest.raises(CheckpointError, match=message) as refused:
+        load_model(str(tmp_path), dtype="float32")
+    assert str(tmp_path) in str(refused.value)
+    assert str(refused.value).endswith(".")
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,124 @@
+"""A MultiVectorEncoder of sentence-transformers 6, by the definitions of its modules.
+
+`Transformer.preprocess` puts the prompt of the role before a text, cuts it and fills queries up; Dense layers
+map hidden states of tokens; `MultiVectorMask` says which of them count; `Normalize` gives them unit length.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+
+from tests.references.checkpoints import Reference, write_bert
+from tests.references.late_interaction import write_json
+
+Array = NDArray[np.float64]
+_HOMES = {
+    "Transformer": "base.modules.transformer",
+    "Dense": "base.modules.dense",
+    "Normalize": "base.modules.normalize",
+    "MultiVectorMask": "multi_vector_encoder.modules.multi_vector_mask",
+    "HierarchicalTokenPooling": "multi_vector_encoder.modules.token_pooling",
+}
+
+
+@dataclass(frozen=True)
+class MultiSettings:
+    """What the folder says; `sizes` are those of the outputs of its Dense layers."""
+
+    sizes: Sequence[int] = (24,)
+    query_length: int | None = None
+    document_length: int | None = None
+    expansion: Mapping[str, Any] | None = None
+    skipped: Sequence[str] = ()
+    tasks: Sequence[str] = ("document",)
+    prompts: Mapping[str, str] = field(default_factory=lambda: {"query": "", "document": ""})
+
+
+@dataclass(frozen=True)
+class MultiVector:
+    """A written folder, the same in `transformers`, and its matrices."""
+
+    folder: Path
+    reference: Reference
+    matrices: Sequence[torch.Tensor]
+    settings: MultiSettings
+
+    def vectors(self, text: str, role: str) -> tuple[list[int], list[int], Array]:
+        """The tokens of a text in a role, those that have a vector, and their vectors of unit norm."""
+        tokenizer, settings = self.reference.tokenizer, self.settings
+        limit = settings.query_length if role == "query" else settings.document_length
+        expansion = settings.expansion if role == "query" else None
+        if expansion is not None and expansion["strategy"] == "fixed":
+            limit = expansion["length"]
+        found = tokenizer(settings.prompts[role] + text, truncation=True, max_length=limit)
+        ids, attended = found["input_ids"], found["attention_mask"]
+        if expansion is not None:
+            more = max(0, expansion["length"] - len(ids))
+            ids = ids + [tokenizer.convert_tokens_to_ids(expansion.get("token") or "[MASK]")] * more
+            attended = attended + [int(expansion.get("attend", False))] * more
+        with torch.inference_mode():
+            output = self.reference.model(
+                input_ids=torch.tensor([ids]), attention_mask=torch.tensor([attended])
+            )
+        vectors = output.last_hidden_state[0].double().numpy()
+        for matrix in self.matrices:
+            vectors = vectors @ matrix.double().numpy().T
+        words = settings.skipped if role in settings.tasks else ()
+        left_out = {tokenizer.convert_tokens_to_ids(word) for word in words} - {tokenizer.unk_token_id}
+        rows = [i for i, token in enumerate(ids) if token not in left_out]
+        return ids, rows, vectors[rows] / np.linalg.norm(vectors[rows], axis=1, keepdims=True)
+
+
+def write_multi_vector(folder: Path, settings: MultiSettings | None = None, **options: Any) -> MultiVector:
+    """Write the folder as `MultiVectorEncoder.save_pretrained` does (sentence-transformers 6.2)."""
+    settings = settings or MultiSettings()
+    size = write_bert(folder, **options).config.hidden_size
+    text = {"method": "forward", "method_output_name": "last_hidden_state"}
+    sentence: dict[str, Any] = {"transformer_task": "feature-extraction", "modality_config": {"text": text}}
+    sentence |= {"module_output_name": "token_embeddings"}
+    given = {
+        "query_length": settings.query_length,
+        "document_length": settings.document_length,
+        "query_expansion": settings.expansion,
+    }
+    sentence |= {name: value for name, value in given.items() if value is not None}
+    write_json(folder / "sentence_bert_config.json", sentence)
+    torch.manual_seed(1)
+    matrices, modules = list[torch.Tensor](), [("Transformer", "")]
+    level = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
+    for number, outputs in enumerate(settings.sizes, 1):
+        place = folder / f"{number}_Dense"
+        place.mkdir()
+        dense = {"in_features": size, "out_features": outputs, "bias": False, **level}
+        dense["activation_function"] = "torch.nn.modules.linear.Identity"
+        write_json(place / "config.json", dense)
+        matrices.append(torch.randn(outputs, size) * size**-0.5)
+        save_file({"linear.weight": matrices[-1]}, place / "model.safetensors")
+        modules.append(("Dense", place.name))
+        size = outputs
+    mask = {"skiplist_words": list(settings.skipped), "skiplist_tasks": list(settings.tasks)}
+    for kind, config in (("MultiVectorMask", mask | {"keep_only_token_ids": None}), ("Normalize", level)):
+        place = folder / f"{len(modules)}_{kind}"
+        place.mkdir()
+        write_json(place / "config.json", config)
+        modules.append((kind, place.name))
+    write_listing(folder, modules)
+    general = {"model_type": "MultiVectorEncoder", "prompts": dict(settings.prompts)}
+    general |= {"default_prompt_name": None, "similarity_fn_name": None}
+    write_json(folder / "config_sentence_transformers.json", general)
+    return MultiVector(folder, Reference.load(folder), matrices, settings)
+
+
+def write_listing(folder: Path, modules: Sequence[tuple[str, str]]) -> None:
+    """Write a modules.json of these kinds and paths."""
+    entries = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{_HOMES[kind]}.{kind}"}
+        for i, (kind, path) in enumerate(modules)
+    ]
+    write_json(folder / "modules.json", entries)
