@@ -31,6 +31,7 @@ _TRANSFORMER = (
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.txt",
+    "bpe.codes",
     *HYBRID,
 )
 _MODULE = ("config.json", "model.safetensors")

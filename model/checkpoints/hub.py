@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _SMALL = (
     *("config.json", "modules.json", "config_sentence_transformers.json", *SENTENCE_FILES),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("chat_template.jinja", ROUTES),
+    *("chat_template.jinja", ROUTES, "bpe.codes"),
     *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"),
     *(ADAPTERS, "model.safetensors.index.json", "manifest.json", "artifact.metadata"),
     *HYBRID,

@@ -9,14 +9,17 @@ from model.families.family import Family
 from model.files import shown
 
 _NO_SEGMENTS = frozenset(
-    f"{name}Tokenizer" for name in ("DistilBert", "MPNet", "Roberta", "XLMRoberta", "Camembert", "T5", "Esm")
+    f"{name}Tokenizer"
+    for name in (
+        *("DistilBert", "MPNet", "Roberta", "XLMRoberta", "Camembert", "T5", "Esm", "Bertweet", "Phobert"),
+    )
 )
 """Classes that give all tokens of a pair the first segment, unless model_input_names says otherwise."""
 _OTHER_RULES = frozenset(
     f"{name}Tokenizer"
     for name in (
-        *("BertJapanese", "Bertweet", "BioGpt", "BlenderbotSmall", "ByT5", "CTRL", "Canine", "Cpm", "CpmAnt"),
-        *("FSMT", "Flaubert", "GPTNeoXJapanese", "M2M100", "Marian", "MyT5", "Perceiver", "Phobert"),
+        *("BertJapanese", "BioGpt", "BlenderbotSmall", "ByT5", "CTRL", "Canine", "Cpm", "CpmAnt"),
+        *("FSMT", "Flaubert", "GPTNeoXJapanese", "M2M100", "Marian", "MyT5", "Perceiver"),
         *("ProphetNet", "RoCBert", "Tapas", "XLM"),
     )
 )

@@ -33,6 +33,7 @@ TOKENIZER_CONFIG: Table = {
     **used("whether the texts of a pair have segments", "model_input_names"),
     **used("what pairs stand in, only of rerankers that read messages", "chat_template"),
     **used("the tokens for gaps of T5, without a tokenizer.json", "extra_ids"),
+    **used("the rules for tweets of BertweetTokenizer, refused if true", "normalization"),
     **used("refused without a tokenizer.json, and otherwise unused, as in transformers",
         "do_basic_tokenize", "never_split", "add_bos_token", "add_eos_token",
     ),
@@ -61,7 +62,7 @@ TOKENIZER_CONFIG: Table = {
     **harmless(
         "of classes of tokenizers that are refused, and unused by the others",
         *("do_word_tokenize", "do_subword_tokenize", "word_tokenizer_type", "subword_tokenizer_type"),
-        *("mecab_kwargs", "sudachi_kwargs", "jumanpp_kwargs", "do_convert_rare_words", "normalization"),
+        *("mecab_kwargs", "sudachi_kwargs", "jumanpp_kwargs", "do_convert_rare_words"),
     ),
     **harmless(
         "already in the files of the vocabulary",

@@ -31,7 +31,7 @@ from model.tokenization.pieces import (
     splits_bytes,
 )
 from model.tokenization.special_tokens import Defaults, SpecialTokens, read_special_tokens
-from model.tokenization.vocabulary import read_lines, read_merges, read_vocabulary
+from model.tokenization.vocabulary import SPACES, build_codes, read_lines, read_merges, read_vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,8 @@ class _Kind:
     """Settings that must say what the steps of a tokenizer.json do."""
     keeps_bytes: bool = False
     """Whether a tokenizer.json whose steps are of bytes is taken as it is."""
+    keeps_files: bool = False
+    """Whether its files go before a tokenizer.json."""
 
 
 def find_tokenizer(
@@ -69,8 +71,9 @@ def find_tokenizer(
     `keeps`, a tokenizer.json goes before the class. Returns the file that it comes from, too. Raises
     CheckpointError for files that are broken or do not fit together.
     """
-    file = folder / "tokenizer.json"
-    if not present(file):
+    file, kind = folder / "tokenizer.json", _KINDS.get(name)
+    own = kind is not None and kind.keeps_files and all(present(folder / one) for one in kind.files)
+    if own or not present(file):
         return _build(folder, name, settings)
     tokenizer = read_tokenizer(file)
     with _naming(folder):
@@ -271,9 +274,6 @@ def _surround_mpnet(tokenizer: Tokenizer, _: Settings, tokens: SpecialTokens) ->
 
 # ---------------------------------------------------------------------------------- letters, as in ESM
 
-# What Python's `str.split` splits at, which is more than the library's own splitting at whitespace.
-_SPACES = r"[\t-\r\x1c- \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
-
 
 def _build_esm(folder: Path, _: Settings, tokens: SpecialTokens) -> Tokenizer:
     """Build ESM's tokenizer: every token of the vocabulary is found wherever it is, the longest first.
@@ -287,7 +287,7 @@ def _build_esm(folder: Path, _: Settings, tokens: SpecialTokens) -> Tokenizer:
     found = Regex("|".join(re.sub(r"([^\w])", r"\\\1", token) for token in longest_first))
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=tokens["unk_token"]))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(found, "isolated"), pre_tokenizers.Split(Regex(_SPACES), "removed")]
+        [pre_tokenizers.Split(found, "isolated"), pre_tokenizers.Split(Regex(SPACES), "removed")]
     )
     return tokenizer
 
@@ -301,7 +301,12 @@ _MOST_LETTERS = 1000
 """The largest vocabulary of letters: each text is searched for all of them. ESM's has 33."""
 
 
-# -------------------------------------------------------------------------------- SentencePiece
+# ---------------------------------------------------- codes of fairseq, and SentencePiece
+
+
+def _surround_codes(tokenizer: Tokenizer, _: Settings, tokens: SpecialTokens) -> processors.PostProcessor:
+    cls, sep = tokens["cls_token"], tokens["sep_token"]
+    return _template(tokenizer, (cls, sep), [cls, "$A", sep], [cls, "$A", sep, sep, "$B", sep])
 
 
 def _surround_fairseq(tokenizer: Tokenizer, _: Settings, tokens: SpecialTokens) -> processors.PostProcessor:
@@ -319,6 +324,7 @@ def _surround_t5(tokenizer: Tokenizer, _: Settings, tokens: SpecialTokens) -> pr
 _WORD_PIECES = _Kind(
     ("vocab.txt",), tokens_of.BERT, _build_word_pieces, _surround_bert, models.WordPiece, _dress_word_pieces
 )
+_CODES = _Kind(("vocab.txt", "bpe.codes"), tokens_of.CODES, build_codes, _surround_codes, keeps_files=True)
 _KINDS = {
     "BertTokenizer": _WORD_PIECES,
     "DistilBertTokenizer": _WORD_PIECES,
@@ -344,6 +350,8 @@ _KINDS = {
     "LlamaTokenizer": _Kind((), tokens_of.LLAMA, None, None, models.BPE, dress_llama, keeps_bytes=True),
     "GemmaTokenizer": _Kind((), tokens_of.GEMMA, None, None, models.BPE, dress_gemma),
     "EsmTokenizer": _Kind(("vocab.txt",), tokens_of.ESM, _build_esm, _surround_esm),
+    "BertweetTokenizer": _CODES,
+    "PhobertTokenizer": _CODES,
     "XLMRobertaTokenizer": _Kind(
         ("sentencepiece.bpe.model",),
         tokens_of.XLM_ROBERTA,

@@ -5,18 +5,26 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+from tokenizers.models import Unigram
+
+from model.tokenization.vocabulary import unlisted
+
+_UNNAMED = "\U0010fffd"
+"""A character that no vocabulary has."""
 
 
 class Decoder:
     """Turns the ids of one tokenizer into text. Several threads may use it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        others = unlisted(tokenizer)
+        listed = tokenizer.get_vocab(with_added_tokens=True).items()
+        vocabulary = {token: index for token, index in listed if index not in others}
         sizes = {index: len(token.encode()) for token, index in vocabulary.items()}
-        count = tokenizer.get_vocab_size(with_added_tokens=True)
+        count = tokenizer.get_vocab_size(with_added_tokens=True) - len(others)
         if len(sizes) < count:  # the map of a vocabulary that has a token twice has only one of its ids
-            others = ((index, tokenizer.id_to_token(index)) for index in range(count) if index not in sizes)
-            sizes |= {index: len(token.encode()) for index, token in others if token is not None}
+            twice = ((index, tokenizer.id_to_token(index)) for index in range(count) if index not in sizes)
+            sizes |= {index: len(token.encode()) for index, token in twice if token is not None}
         tokens = sorted(sizes.items())
         self.size = tokens[-1][0] + 1 if tokens else 0
         """One more than the largest token id."""
@@ -67,6 +75,16 @@ class Decoder:
     def decode(self, lists: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> list[str]:
         """Return the text of each list of known ids; releases the interpreter lock."""
         return self._tokenizer.decode_batch(list(lists), skip_special_tokens=skip_special_tokens)
+
+
+def misnamed(tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the ids of tokens that may be of other texts than their names."""
+    added = tokenizer.get_added_tokens_decoder().items()
+    found = {number for number, token in added if token.lstrip or token.rstrip or token.normalized}
+    found.update(unlisted(tokenizer).values())
+    if isinstance(tokenizer.model, Unigram):
+        found.update(token.id for token in tokenizer.model.tokenize(_UNNAMED))
+    return frozenset(found)
 
 
 def json_bytes(text: str) -> int:

@@ -228,6 +228,7 @@ ROBERTA = Defaults(
     },
     required=("sep_token", "cls_token"),
 )
+CODES = Defaults(ROBERTA.by_role, required=tuple(ROBERTA.by_role))
 MPNET = Defaults(
     {**ROBERTA.by_role, "unk_token": "[UNK]"},
     required=("unk_token", "sep_token", "cls_token"),

@@ -11,17 +11,17 @@ from typing import Literal, Protocol, Self
 
 from tokenizers import Encoding as RawEncoding
 from tokenizers import Tokenizer, normalizers
-from tokenizers.models import Unigram
 
 from model.contract import Encoding, Role
 from model.errors import CheckpointError, InputTooLong
 from model.tokenization.cutting import PIECE
-from model.tokenization.decoding import Decoder
+from model.tokenization.decoding import Decoder, misnamed
 from model.tokenization.file import read_tokenizer
 from model.tokenization.long_text import LongTexts, Reserve, TokenizedText, reserve_memory
 from model.tokenization.shortening import shorten
 from model.tokenization.slow_patterns import SlowPatterns
 from model.tokenization.subwords import Subwords
+from model.tokenization.vocabulary import unlisted
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,6 @@ Side = Literal["right", "left"]
 
 # Characters that are tokenized in tens of microseconds.
 _SHORT = 512
-_UNNAMED = "\U0010fffd"
-"""A character that no vocabulary has."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,8 @@ class TextTokenizer:
         self._whole = tokenizer
         self.slow = slow or SlowPatterns()
         """Its expressions for which some texts take too long."""
-        self._misnamed = _misnamed(tokenizer)
+        self._misnamed = misnamed(tokenizer)
+        self._unlisted = unlisted(tokenizer)
         self._step = min(2 * piece, self.slow.shortest or 2 * piece)
         self._long = LongTexts.of(tokenizer, piece)
         self._cut: dict[Side, Tokenizer] = {}
@@ -259,6 +258,8 @@ class TextTokenizer:
         """Name tokens as the vocabulary does, where the library names some by their text; apply a limit."""
         if not self._segments:
             encoding.segment_ids[:] = [0] * len(encoding)
+        if self._unlisted:
+            encoding.token_ids[:] = [self._unlisted.get(number, number) for number in encoding.token_ids]
         if not self._misnamed.isdisjoint(encoding.token_ids):
             for position, number in enumerate(encoding.token_ids):
                 if number in self._misnamed:
@@ -290,15 +291,6 @@ def run_steps(steps: Generator[None, None, list[Encoding]]) -> list[Encoding]:
         except StopIteration as end:
             encodings: list[Encoding] = end.value
             return encodings
-
-
-def _misnamed(tokenizer: Tokenizer) -> frozenset[int]:
-    """Return the ids of tokens that may be of other texts than their names."""
-    added = tokenizer.get_added_tokens_decoder().items()
-    found = {number for number, token in added if token.lstrip or token.rstrip or token.normalized}
-    if isinstance(tokenizer.model, Unigram):
-        found.update(token.id for token in tokenizer.model.tokenize(_UNNAMED))
-    return frozenset(found)
 
 
 def _with_truncation(tokenizer: Tokenizer, max_length: int, side: str) -> Tokenizer:

@@ -1,16 +1,32 @@
-"""Reads the vocabulary files of older tokenizers: vocab.txt, vocab.json and merges.txt."""
+"""Reads the vocabulary files of older tokenizers: vocab.txt, vocab.json and merges.txt.
 
-from collections.abc import Mapping
+Those of fairseq, of BERTweet and PhoBERT, number only the pieces that words end up as, the library also those
+that they are merged from.
+"""
+
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
 from model.errors import CheckpointError
 from model.files import read_bytes, read_json, shown
+from model.tokenization.special_tokens import SpecialTokens
 
 _BYTES = 16 * 2**20
 """The largest vocab.txt or merges.txt that is read; real ones reach a few megabytes."""
 _MOST_TOKENS = 2**21
 _LONGEST = 1000
 _OWN = "replace it with the model's own file"
+# What Python's `str.split` splits at, which is more than the library's own splitting at whitespace.
+SPACES = r"[\t-\r\x1c- \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
+_END, _GOES_ON = "</w>", "@@"
+_UNLISTED = 2 * _MOST_TOKENS
+"""The first id of pieces that words are merged from and that are no tokens.
+
+To save a tokenizer, the library counts up to its largest id.
+"""
 
 
 def read_lines(path: Path, *, most: int = _MOST_TOKENS) -> dict[str, int]:
@@ -68,6 +84,114 @@ def read_merges(path: Path, vocabulary: Mapping[str, int]) -> list[tuple[str, st
             )
         merges.append((pair[0], pair[1]))
     return merges
+
+
+def _read_counted(path: Path, first: Iterable[str]) -> dict[str, int]:
+    """Read a vocab.txt of fairseq: a token and its count on each line, numbered after the `first` ones.
+
+    Raises CheckpointError.
+    """
+    vocabulary = {token: number for number, token in enumerate(first)}
+    for number, line in enumerate(_decoded(path).removesuffix("\n").split("\n"), start=1):
+        token, _, _ = line.strip().rpartition(" ")
+        if not token or token in vocabulary or len(vocabulary) > _MOST_TOKENS:
+            raise CheckpointError(
+                f"{path}: line {number} is {shown(line)}; it must be a token that no other line has and its "
+                f"count, on at most {_MOST_TOKENS} lines: {_OWN}."
+            )
+        _check_token(path, token)
+        vocabulary[token] = len(vocabulary)
+    return vocabulary
+
+
+def _read_codes(path: Path) -> list[tuple[str, str]]:
+    """Read a bpe.codes: two pieces that become one, and their count, on each line; raises CheckpointError."""
+    codes = []
+    for number, line in enumerate(_decoded(path).split("\n")[:-1], start=1):
+        pair = line.split()[:-1]
+        if len(pair) != 2:
+            raise CheckpointError(
+                f"{path}: line {number} is {shown(line)}; it must be two pieces and their count: {_OWN}."
+            )
+        _check_token(path, "".join(pair))
+        codes.append((pair[0], pair[1]))
+    return codes
+
+
+def build_codes(folder: Path, settings: Mapping[str, Any], tokens: SpecialTokens) -> Tokenizer:
+    """Build the tokenizer of fairseq's files: words are between spaces, with a line break after them.
+
+    Raises CheckpointError.
+    """
+    if settings.get("normalization"):
+        raise CheckpointError(
+            f"normalization is {shown(settings['normalization'])}, whose rules for tweets are not supported: "
+            "set it to false, and send texts that are normalized."
+        )
+    file = folder / "vocab.txt"
+    roles = ("bos_token", "pad_token", "eos_token", "unk_token")
+    vocabulary = _read_counted(file, (tokens[role] for role in roles))
+    mask = tokens["mask_token"]
+    vocabulary.setdefault(mask, tokens.ids.get(mask, len(vocabulary)))
+    tokens.check(file, vocabulary)
+    vocabulary = {**tokens.ids, **vocabulary}
+    if (largest := max(vocabulary.values())) > _MOST_TOKENS:
+        raise CheckpointError(
+            f"{tokens.file}: the id {largest} of an added token is more than {_MOST_TOKENS}, which is the "
+            f"limit: {_OWN}."
+        )
+    model = _join(vocabulary, _read_codes(folder / "bpe.codes"), set(tokens.added), tokens["unk_token"])
+    tokenizer = Tokenizer(model)
+    words = Regex(SPACES.replace("[", "[^", 1) + r"\n?")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(words, "removed", invert=True)
+    tokenizer.decoder = decoders.BPEDecoder("</w>")
+    return tokenizer
+
+
+def _join(
+    vocabulary: Mapping[str, int], codes: list[tuple[str, str]], special: Set[str], unknown: str
+) -> models.BPE:
+    """Join a vocabulary, where tokens within words end in "@@", and codes, where words end in "</w>".
+
+    Pieces that are no tokens get ids from `_UNLISTED` on, as each piece needs one; see `unlisted`.
+    """
+    pieces = {_piece(token, special): number for token, number in vocabulary.items()}
+    count = 0
+    for first, second in codes:
+        for piece in (first, second, first + second):
+            if piece not in pieces:
+                pieces[piece] = _UNLISTED + count
+                count += 1
+    return models.BPE(pieces, codes, unk_token=unknown, end_of_word_suffix=_END, fuse_unk=False)
+
+
+def _piece(token: str, special: Set[str]) -> str:
+    """Return the piece of which a token is the name."""
+    if token in special:
+        return token
+    within = token.endswith(_GOES_ON) and token != _GOES_ON
+    return token.removesuffix(_GOES_ON) if within else token + _END
+
+
+def unlisted(tokenizer: Tokenizer) -> dict[int, int]:
+    """Return the ids of pieces that are no tokens, with those of the tokens of their names, or unknown.
+
+    A word may end in what is the mark of others: "a@@" is both "a" within a word, and "a@@" at its end.
+    """
+    model = tokenizer.model
+    if not isinstance(model, models.BPE) or model.end_of_word_suffix != _END:
+        return {}
+    pieces = tokenizer.get_vocab(with_added_tokens=False)
+    unknown = pieces.get(model.unk_token or "")
+    others = {piece: number for piece, number in pieces.items() if number >= _UNLISTED}
+    if unknown is None or not others:
+        return {}
+    names = {_name(piece): number for piece, number in pieces.items() if number < _UNLISTED}
+    return {number: names.get(_name(piece), unknown) for piece, number in others.items()}
+
+
+def _name(piece: str) -> str:
+    return piece.removesuffix(_END) if piece.endswith(_END) else piece + _GOES_ON
 
 
 def _decoded(path: Path) -> str:

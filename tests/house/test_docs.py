@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from model.families.table import FAMILIES, explain_unsupported, find_family
+from model.families.table import FAMILIES
 from service.lifecycle import VERSION
 from service.problems import KINDS
 from service.protocols.endpoints import ENDPOINTS
@@ -173,19 +173,6 @@ def test_the_documents_say_what_is_served() -> None:
     rows = re.findall(r"^\| (`.*?`) \|", table, flags=re.MULTILINE)
     listed = [name for row in rows if row != "`model_type`" for name in re.findall("`(.+?)`", row)]
     assert listed == list(FAMILIES)
-
-
-def test_the_documents_say_what_is_refused() -> None:
-    """The table of refused families has none that is served, and each is refused with those that are."""
-    models = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    table = models.partition("\n## Families that are refused\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (`.*?`) \|", table, flags=re.MULTILINE)
-    refused = [name for row in rows[1:] for name in re.findall("`(.+?)`", row)]
-    assert {"squeezebert", "mobilebert", "convbert", "xlm", "flaubert", "neobert"} == {*refused}
-    for name in refused:
-        config = {"model_type": name}
-        assert find_family(config) is None
-        assert ", ".join(FAMILIES) in explain_unsupported(config)
 
 
 def test_models_that_people_load_by_name_are_of_families_that_are_served() -> None:

@@ -1,6 +1,7 @@
 """A graph of a family that only its graph runs serves embeddings: those of transformers, pooled."""
 
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from torch import Tensor
 from model.contract import SentenceWant, Want
 from model.errors import CheckpointError
 from model.families.graph_only import read_config
+from model.families.table import FAMILIES as SERVED
+from model.families.table import explain_unsupported, find_family
 from model.loading import load_model
 from tests.model.checkpoints.test_layout import BEFORE, write, write_modules
 from tests.references.checkpoints import write_tokenizer
@@ -21,6 +24,7 @@ from tests.references.comparing import relative_distance
 from tests.support.product import run
 from tests.support.serving import answered, assert_problem, post, serve
 
+ROOT = Path(__file__).parents[2]
 TEXTS = ["the man beats the boy", "a", "hello world " * 40, "boy"]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 FAMILIES: dict[str, tuple[str, dict[str, Any], int]] = {
@@ -128,6 +132,19 @@ def test_a_family_without_a_graph_says_how_it_could_be_served(tmp_path: Path) ->
         CheckpointError, match=r"model_type 'data2vec-text' is not .* bert, .* onnx/model\.onnx"
     ):
         load_model(str(tmp_path), device="cpu")
+
+
+def test_the_documents_say_what_is_refused() -> None:
+    """The table of refused families has none that is served, and each is refused with those that are."""
+    models = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    table = models.partition("\n## Families that are refused\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?`) \|", table, flags=re.MULTILINE)
+    refused = [name for row in rows[1:] for name in re.findall("`(.+?)`", row)]
+    assert {"squeezebert", "mobilebert", "convbert", "xlm", "flaubert", "neobert"} == {*refused}
+    for name in refused:
+        config = {"model_type": name}
+        assert find_family(config) is None
+        assert ", ".join(SERVED) in explain_unsupported(config)
 
 
 @pytest.mark.parametrize(
