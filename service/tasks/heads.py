@@ -122,11 +122,13 @@ def has_query_table(info: ModelInfo) -> bool:
     return info.head is not None and info.head.query_table is not None
 
 
-def sparse_role(role: Role | None, info: ModelInfo, outputs: Sequence[str] = ("sparse",)) -> Role | None:
+def sparse_role(
+    role: Role | None, info: ModelInfo, outputs: Sequence[str] = ("sparse",), *, changed: bool = False
+) -> Role | None:
     """Return the role whose tokens sparse vectors are of: "query" where a table weighs them, else None.
 
     Only models with such a table have roles of sparse vectors. Raises OptionError for queries with other
-    `outputs`, which no pass makes.
+    `outputs`, which no pass makes, or with interventions, if any run is `changed`.
     """
     table = None if info.head is None else info.head.query_table
     if table is None or (role or table) == "document":
@@ -139,6 +141,14 @@ def sparse_role(role: Role | None, info: ModelInfo, outputs: Sequence[str] = ("s
                 f'"{name("outputs")}" to ["sparse"], or "{name("role")}" to "document".'
             ),
             option="role",
+        )
+    if changed:
+        raise OptionError(
+            lambda name: (
+                f"no pass is made for queries, which {name('interventions')} could change: leave them out, "
+                f'or set "{name("role")}" to "document".'
+            ),
+            option="interventions",
         )
     return "query"
 

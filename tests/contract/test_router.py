@@ -10,6 +10,7 @@ from tests.references.comparing import distance
 from tests.references.router import Routed, write_router
 from tests.support.serving import NDJSON, Json, Service, answered, assert_problem, batches, post, serve
 
+CHANGE = {"kind": "heads", "layer": 0, "heads": [0]}
 TEXTS = ["the man beats the boy", "hello, [SEP] world", "🙃 the", "the the the", "hello " * 80]
 
 
@@ -86,8 +87,13 @@ def test_the_default_route_counts_where_a_protocol_has_no_roles(
     [
         ({"outputs": ["tokens"], "role": "query"}, "role is given, and queries of this model are weighed by"),
         ({"outputs": ["sentence", "sparse"], "role": "query"}, 'set "outputs" to ["sparse"], or "role" to'),
+        ({"outputs": ["sparse"], "chunks": "sentences"}, "role is not given, so that texts are queries"),
         ({"outputs": ["sentence", "sparse"]}, "role is not given, so that texts are queries"),
         ({"outputs": ["sentence"], "role": "query"}, 'set "outputs" to ["tokens"] or ["sparse"]'),
+        (
+            {"outputs": ["sparse"], "role": "query", "interventions": [CHANGE]},
+            "no pass is made for queries, which interventions could change",
+        ),
     ],
 )
 def test_queries_have_sparse_vectors_alone(served: Service, options: Json, part: str) -> None:

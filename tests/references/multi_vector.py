@@ -82,7 +82,7 @@ def write_multi_vector(folder: Path, settings: MultiSettings | None = None, **op
     text = {"method": "forward", "method_output_name": "last_hidden_state"}
     sentence: dict[str, Any] = {"transformer_task": "feature-extraction", "modality_config": {"text": text}}
     sentence |= {"module_output_name": "token_embeddings"}
-    given = {
+    given: dict[str, Any] = {
         "query_length": settings.query_length,
         "document_length": settings.document_length,
         "query_expansion": settings.expansion,
@@ -102,14 +102,15 @@ def write_multi_vector(folder: Path, settings: MultiSettings | None = None, **op
         save_file({"linear.weight": matrices[-1]}, place / "model.safetensors")
         modules.append(("Dense", place.name))
         size = outputs
-    mask = {"skiplist_words": list(settings.skipped), "skiplist_tasks": list(settings.tasks)}
-    for kind, config in (("MultiVectorMask", mask | {"keep_only_token_ids": None}), ("Normalize", level)):
+    mask: dict[str, Any] = {"skiplist_words": list(settings.skipped), "skiplist_tasks": list(settings.tasks)}
+    configs: list[tuple[str, Any]] = [("MultiVectorMask", {**mask, "keep_only_token_ids": None})]
+    for kind, config in (*configs, ("Normalize", level)):
         place = folder / f"{len(modules)}_{kind}"
         place.mkdir()
         write_json(place / "config.json", config)
         modules.append((kind, place.name))
     write_listing(folder, modules)
-    general = {"model_type": "MultiVectorEncoder", "prompts": dict(settings.prompts)}
+    general: dict[str, Any] = {"model_type": "MultiVectorEncoder", "prompts": dict(settings.prompts)}
     general |= {"default_prompt_name": None, "similarity_fn_name": None}
     write_json(folder / "config_sentence_transformers.json", general)
     return MultiVector(folder, Reference.load(folder), matrices, settings)

@@ -74,7 +74,7 @@ def write_router(folder: Path, default: str | None = "query", **options: Any) ->
         names[2]: f"{_MODULES}.{places[1]}",
     }
     structure = {"query": [names[0]], "document": [*names[1:]]}
-    parameters = {"default_route": default, "allow_empty_key": True, "route_mappings": {}}
+    parameters: dict[str, Any] = {"default_route": default, "allow_empty_key": True, "route_mappings": {}}
     write_json(
         folder / "router_config.json", {"types": types, "structure": structure, "parameters": parameters}
     )

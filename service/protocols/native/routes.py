@@ -55,15 +55,15 @@ async def encode(exchange: Exchange, body: EncodeRequest) -> Response:
     engine, engines = exchange.engine, exchange.state.engines
     task = choose_task(engine.info, body.task)
     prompt = choose_prompt(engine.info, body.prompt_name, body.prompt)
-    heads: list[SparsePlan | TokenVectorsPlan] = []
     embeddings, role = body.embeddings, body.role
     sparse, table = "sparse" in body.outputs, has_query_table(engine.info)
     if table and (sparse or role is not None):
-        role = sparse_role(role, engine.info, body.outputs)
-    if sparse:
-        heads.append(plan_sparse(body.top_k, engine, engines, role=role))
-    if role is not None and not table:  # a query or document, for late interaction
-        heads.append(plan_token_vectors(engine, engines, body.outputs))
+        parts = () if body.chunks is None else ("chunks",)
+        role = sparse_role(role, engine.info, (*body.outputs, *parts), changed=bool(body.interventions))
+    late = role is not None and not table  # a query or document, for late interaction
+    vectors = [plan_token_vectors(engine, engines, body.outputs)] if late else []
+    heads = [plan_sparse(body.top_k, engine, engines, role=role)] if sparse else []
+    if late:
         others = tuple(output for output in body.outputs if output != "tokens")
         embeddings = replace(embeddings, outputs=others)
     plan = plan_encode(embeddings, engine.info, task)
@@ -76,7 +76,8 @@ async def encode(exchange: Exchange, body: EncodeRequest) -> Response:
         )
     else:
         encodings = await exchange.tokenize(body.inputs, body.truncation, prompt, role=role)
-    style, view = exchange.style(precision=plan.precision), partial(_view, plan, heads, body.inputs, windows)
+    style = exchange.style(precision=plan.precision)
+    view = partial(_view, plan, [*heads, *vectors], body.inputs, windows)
     return await exchange.answer(style, encodings, view, partial(_smaller_embeddings, body), holding)
 
 

@@ -199,9 +199,8 @@ class EncodeRequest(InputsRequest):
     role: Role | None = Field(
         None,
         description="With `tokens` in `outputs`, on a model of late interaction (ColBERT, Khattab & Zaharia "
-        "2020): the vectors of a query's or a document's tokens, each of unit norm. Only bge-m3 has other "
-        "`outputs` beside them. With `sparse` alone, on a model whose queries a table weighs, without "
-        "a pass.",
+        "2020): the vectors of a query's or a document's tokens, each of unit norm; only bge-m3 has other "
+        "`outputs` beside them. With `sparse` alone, on a model whose queries a table weighs.",
     )
     precision: Precision = Field(
         "float32",
@@ -248,11 +247,7 @@ class EncodeRequest(InputsRequest):
 
     def _check_role(self) -> None:
         if {"tokens", "sparse"}.isdisjoint(self.outputs) or self.chunks is not None:
-            raise invalid(
-                "role",
-                'is of vectors of tokens, or of sparse ones: set "outputs" to ["tokens"] or ["sparse"], '
-                "without chunks",
-            )
+            raise invalid("role", 'is of tokens: set "outputs" to ["tokens"] or ["sparse"], without chunks')
         if self.is_overridden("layers"):
             raise invalid("layers", "must be [-1] with role, whose vectors are of the last hidden state")
         if not isinstance(self.inputs[0], str):
