@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +19,8 @@ from model.checkpoints.hub import _SMALL
 from model.tokenization import building
 from service.setting_values import parse_models
 from tests.references.checkpoints import write_bert
+from tests.references.router import write_router
+from tests.references.static import write_model2vec
 from tests.support.serving import ROOT, serve
 
 pytestmark = pytest.mark.thorough
@@ -142,6 +144,19 @@ def load(
     return subprocess.run(
         command, cwd=ROOT, check=False, capture_output=True, text=True, env=environment, timeout=120
     )
+
+
+@pytest.mark.parametrize(("write", "layers"), [(write_model2vec, 0), (write_router, 2)])
+def test_tables_of_token_vectors_and_of_queries_are_fetched(
+    hub: Hub, write: Callable[[Path], object], layers: int, tmp_path: Path
+) -> None:
+    """Wherever modules.json or router_config.json have them; the first one needs no graph, either."""
+    hub.folders["org/table"] = tmp_path / "table"
+    write(tmp_path / "table")
+    for number, kind in enumerate(("auto", "onnx") if not layers else ("auto",)):
+        program = LOAD.replace("device='cpu'", f"kind='{kind}', device='cpu'")
+        done = load(hub, "org/table", tmp_path / str(number), program)
+        assert (done.returncode, done.stdout) == (0, f"{layers}\n"), done.stderr
 
 
 @pytest.mark.parametrize(
