@@ -110,7 +110,8 @@ def test_every_field_that_transformers_reads_is_in_the_table() -> None:
 
     families = (
         *("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert", "mpnet"),
-        *("deberta-v2", "modernbert", "eurobert", "nomic_bert", "t5", "mt5", "umt5", "esm"),
+        *("deberta-v2", "modernbert", "eurobert", "nomic_bert", "t5", "mt5", "umt5", "esm", "ultrabert"),
+        *("roberta-prelayernorm", "xlm-roberta-xl", "megatron-bert", "rembert"),
         *("jina_embeddings_v3", "qwen3", "qwen2", "gemma3_text", "gemma", "llama", "mistral", "lfm2"),
         *("embedding_gemma2_text", "embedding_gemma2"),
     )

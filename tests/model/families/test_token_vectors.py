@@ -10,7 +10,7 @@ from tests.support.backends import load_checkpoint_as, torch_or_graph
 from tests.support.families import ATTENDING as FAMILIES
 from tests.support.families import ENCODERS, EXACT, every_family, write_small
 
-ATTENDING = ("deberta-v2", "esm", "gemma3_text", "mistral")
+ATTENDING = ("deberta-v2", "esm", "gemma3_text", "mistral", "ultrabert")
 """Families whose queries must attend to what fills them up."""
 
 
