@@ -1,6 +1,7 @@
 """Reads the requests on a connection, in turns that all connections share."""
 
 import asyncio
+import math
 import time
 from abc import abstractmethod
 from collections import deque
@@ -24,7 +25,9 @@ _PIECE_BYTES = 8 * 1024
 # A connection that waits for its turn holds at most this much, and all of them together; what exceeds that is
 # read without a turn, so that its memory is charged.
 _HELD_BYTES, _HELD_BY_ALL = 64 * 1024, 32 * 2**20
-# Requests that begin like this are served first: their clients wait one second for an answer.
+# Requests that begin like this are served first: their clients wait one second for an answer. On a connection
+# one is in so many seconds; only a flood asks more often, and waits its turn like any other.
+_PROBE_S = 0.1
 _PROBES = (b"GET /livez", b"GET /readyz", b"GET /health", b"HEAD /livez", b"HEAD /readyz", b"HEAD /health")
 
 
@@ -67,7 +70,9 @@ class Parsing(HttpToolsProtocol):
         self._head_problem: Problem | None = None  # of a head that is well-formed HTTP
         self._repeating_head = False
         self._probes = False
-        """Whether the next request is a health probe."""
+        """Whether the next request is a health probe that goes first."""
+        self._probed = -math.inf
+        """When the last of these came, in `time.monotonic` seconds."""
         self._waits_since: float | None = None
         """Since when it waits for a turn, in `time.monotonic` seconds."""
         self._waited_s = 0.0
@@ -87,7 +92,7 @@ class Parsing(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read what the client sent, as soon as it has a turn."""
-        turns, probes = self._turns, data.startswith(_PROBES) and self.idle
+        turns, probes = self._turns, data.startswith(_PROBES) and self.idle and self._may_probe()
         self._unparsed += data
         if self._waits_since is not None:
             self._hold(len(data))
@@ -104,6 +109,14 @@ class Parsing(HttpToolsProtocol):
         else:
             self._hold(len(data))
         self._note_unanswered()
+
+    def _may_probe(self) -> bool:
+        """Whether the last probe that went first was long enough ago; notes this one if so."""
+        now = time.monotonic()
+        if now - self._probed < _PROBE_S:
+            return False
+        self._probed = now
+        return True
 
     @abstractmethod
     def _note_unanswered(self) -> None:
