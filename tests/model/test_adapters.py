@@ -85,7 +85,7 @@ def test_merged_weights_are_those_of_one_task(choice: dict[str, Any], task: int 
     [
         ({"tasks": ()}, "name at least one, each once"),
         ({"tasks": ("a", "a")}, "name at least one, each once"),
-        ({"rank": 0}, "rank is 0; it must be at least 1"),
+        ({"rank": -1}, "rank is -1; it must be at least 0"),
         ({"rank": 1.5}, "rank is 1.5; it must be a whole number"),
         ({"alpha": 0.0}, "alpha is 0.0; it must be a number above 0"),
         ({"alpha": float("nan")}, "alpha is nan; it must be a number above 0"),
