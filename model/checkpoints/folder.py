@@ -189,8 +189,9 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
     # The graph has what its config says, and a config of our own form is read with all its fields.
     account(path, layout, config=not graph and family is not HEADLIGHT, strict=strict)
     config = _read_config(file, graph_only.read_config if family is None else family.read_config, raw)
-    adapters = [] if family is None or graph else find_adapters(layout.transformer, raw)
-    config = with_adapters(config, adapters, None if family is None else family.default_task)
+    default = None if family is None else family.default_task
+    adapters = [] if family is None or graph else find_adapters(layout.transformer, raw, default)
+    config = with_adapters(config, adapters, default)
     limits = [n for n in (layout.sentence.max_length, config.position_limit) if n is not None]
     model_type = family.name if family is not None else shown(raw.get("model_type")).strip("'")
     settings = layout.sentence.tokenizer_settings

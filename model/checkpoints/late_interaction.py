@@ -105,6 +105,12 @@ def read_multi_vector_roles(
             f"{shown(general.get('truncate_dim'))}; a MultiVectorEncoder is served with maxsim and whole "
             "vectors: set both to null if the scores may be others."
         )
+    for name in (*_PYLATE, "query_length", "document_length"):
+        if general.get(name):
+            raise CheckpointError(
+                f"{file}: {name} is {shown(general[name])}; with the module MultiVectorMask it has no effect "
+                "here: save the model again with sentence-transformers 6."
+            )
     masking, config = mask / "config.json", read_json(mask / "config.json")
     words, tasks = _words(masking, config, "skiplist_words"), _words(masking, config, "skiplist_tasks")
     if config.get("skiplist_tasks") is None:

@@ -51,9 +51,8 @@ def read_modules(folder: Path, file: Path) -> Modules:
     if any(not isinstance(part, str) for both in named for part in both):
         raise CheckpointError(f"{file}: the type and the path of every module must be strings.")
     last, kinds = _kinds([kind for kind, _ in named])
-    subfolders = [_inside(folder, path, file) for _, path in named]
     if kinds == [_ROUTER]:
-        return _read_routes(subfolders[0])
+        return _read_routes(_inside(folder, named[0][1], file))
     if not _served(kinds):
         raise CheckpointError(
             f"{file} lists {_listed(last)}: headlight serves one Transformer, then at most one Pooling, or "
@@ -62,6 +61,8 @@ def read_modules(folder: Path, file: Path) -> Modules:
             f"{MASK} and Normalize; or one Router. A model with others is served as an ONNX graph that "
             "returns sentence_embedding, in a folder without modules.json."
         )
+    # The folders last: to follow the links of one takes longer than to read its kind.
+    subfolders = [_inside(folder, path, file) for _, path in named]
     return Modules(tuple(zip(kinds, subfolders, strict=True)))
 
 
@@ -102,8 +103,7 @@ def _read_routes(folder: Path) -> Modules:
             f"{file} must have the objects types, structure and parameters: save the model again with "
             "sentence-transformers."
         )
-    routes = {name: _route(file, folder, places, types) for name, places in structure.items()}
-    kinds = {name: [kind for kind, _ in modules] for name, modules in routes.items()}
+    kinds = {name: _kinds_of(file, places, types) for name, places in structure.items()}
     if kinds != {"query": [_TABLE], "document": _SPARSE}:
         told = "; ".join(f"{shown(name)}: {_listed(modules)}" for name, modules in list(kinds.items())[:8])
         raise CheckpointError(
@@ -116,20 +116,21 @@ def _read_routes(folder: Path) -> Modules:
             "document alone: save the model without them."
         )
     default = parameters.get("default_route") or next(iter(structure))
-    if default not in routes:
+    if not isinstance(default, str) or default not in kinds:
         raise CheckpointError(f"{file}: default_route is {shown(default)}; it must be query or document.")
-    return Modules(tuple(routes["document"]), routes["query"][0][1], default == "query")
+    places = {name: [_inside(folder, str(place), file) for place in structure[name]] for name in kinds}
+    documents = tuple(zip(kinds["document"], places["document"], strict=True))
+    return Modules(documents, places["query"][0], default == "query")
 
 
-def _route(file: Path, folder: Path, places: object, types: Mapping[str, Any]) -> list[tuple[str, Path]]:
-    """Return the kinds and folders of the modules of a route."""
+def _kinds_of(file: Path, places: object, types: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of the modules of a route."""
     if not isinstance(places, list) or not all(isinstance(types.get(str(place)), str) for place in places):
         raise CheckpointError(
             f"{file}: structure has {shown(places)}; each route must be a list of modules with a "
             "type in types: save the model again with sentence-transformers."
         )
-    _, kinds = _kinds([types[str(place)] for place in places])
-    return [(kind, _inside(folder, str(place), file)) for kind, place in zip(kinds, places, strict=True)]
+    return _kinds([types[str(place)] for place in places])[1]
 
 
 def _inside(folder: Path, path: str, file: Path) -> Path:

@@ -6,6 +6,7 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.arrays import NUMPY
 from model.checkpoints.folder import ModelFolder
@@ -22,6 +23,10 @@ from model.static.table import TokenTable
 _BUDGET = 8192
 """Tokens: a batch of them takes a millisecond."""
 _MEAN = ("mean",)
+_PIECE = 512
+"""Tokens that are added up in float32."""
+_MOST_NUMBERS = 2**26
+"""Of a text that is pooled as a whole."""
 
 
 class StaticBackend:
@@ -76,7 +81,7 @@ class StaticBackend:
         bounds = [*pairwise(batch.cu_seqlens.tolist())]
         wants = batch.wants
 
-        def ids(i: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        def ids(i: int) -> NDArray[np.int64]:
             start, stop = bounds[i]
             return batch.input_ids[start:stop]
 
@@ -84,7 +89,7 @@ class StaticBackend:
             return self._table.vectors(ids(i))
 
         def pool(want: SentenceWant, members: list[int]) -> FloatArray:
-            return np.stack([self._pool(states(i), want) for i in members])
+            return np.stack([self._pool(ids(i), want) for i in members])
 
         vectors = sentences([want.sentence for want in wants], pool, self._heads.dense)
         heads = head_outputs(wants, states, ids, self._heads)
@@ -93,14 +98,20 @@ class StaticBackend:
             for i, want in enumerate(wants)
         ]
 
-    def _pool(self, states: FloatArray, want: SentenceWant) -> FloatArray:
-        """Pool the vectors of one text (N, C): (C′,), 0 for a text without tokens."""
-        count = len(states) - want.skip
+    def _pool(self, ids: NDArray[np.int64], want: SentenceWant) -> FloatArray:
+        """Pool the vectors of one text's tokens (N,): (C′,), 0 for a text without tokens."""
+        count = len(ids) - want.skip
         if count <= 0:
             return np.zeros(self._table.size * len(want.modes) * len(want.layers), np.float32)
         if want.modes == _MEAN and len(want.layers) == 1:
-            total: FloatArray = np.add.reduce(states[want.skip :], axis=0)
+            # Of long texts in pieces: their vectors may be gigabytes, and their sum in float32 is not exact.
+            starts = range(want.skip, len(ids), _PIECE)
+            parts = [np.add.reduce(self._table.vectors(ids[at : at + _PIECE]), axis=0) for at in starts]
+            total: FloatArray = np.add.reduce(parts, axis=0, dtype=np.float64).astype(np.float32)
             return total / np.float32(count)
+        if len(ids) * self._table.size > _MOST_NUMBERS:
+            raise OutOfMemory(f"{len(ids)} tokens of {self._table.size} numbers are pooled at once")
+        states = self._table.vectors(ids)
         pooled: FloatArray = Bags([0], [len(states)], want.skip, NUMPY).pool(lambda _: states, want)[0]
         return pooled
 

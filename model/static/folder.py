@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from model.checkpoints.dense import read_steps
 from model.checkpoints.folder import ModelFolder, account, try_tokenizer
 from model.checkpoints.layout import Layout, read_layout
@@ -57,7 +59,7 @@ def read_static(path: Path, *, strict: bool = False) -> tuple[ModelFolder, Token
     table = read_table(folder, vocabulary)
     own = table.name == MODEL2VEC
     config = read_json(folder / "config.json", optional=True) if own else {}
-    limit = _max_length(folder / "config.json", config) if own else (saved.truncation or {}).get("max_length")
+    limit = _max_length(folder / "config.json", config) if own else _checked(file, _saved_length(saved))
     if own:
         layout = _with_norm(path, folder / "config.json", config, layout)
     tokenizer = StaticTokenizer.limited(
@@ -67,6 +69,11 @@ def read_static(path: Path, *, strict: bool = False) -> tuple[ModelFolder, Token
         side="right" if own else None,
         segments=False,
     )
+    if tokenizer.vocab_size > table.tokens:
+        raise CheckpointError(
+            f"{path}: the tokenizer has ids up to {tokenizer.vocab_size - 1}, but the table has vectors of "
+            f"{table.tokens} tokens: use the tokenizer and the weights of one model."
+        )
     if own:
         tokenizer.dropped = unknown_token(saved)
         tokenizer.most_characters = None if limit is None else limit * median_length(saved)
@@ -81,12 +88,23 @@ def read_static(path: Path, *, strict: bool = False) -> tuple[ModelFolder, Token
     return ModelFolder(path, family, config, sizes, tokenizer, dense, layout), table
 
 
+def _saved_length(tokenizer: Tokenizer) -> object:
+    return (tokenizer.truncation or {}).get("max_length")
+
+
 def _max_length(file: Path, config: Mapping[str, Any]) -> int | None:
     """Read how many tokens model2vec reads of a text, None for all; raises CheckpointError."""
     value = config.get("max_length", _LENGTH)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+    return _checked(file, value)
+
+
+def _checked(file: Path, value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _NO_LIMIT:
         raise CheckpointError(
-            f"{file}: max_length is {shown(value)}; it must be a whole number of tokens, at least 1, or null."
+            f"{file}: max_length is {shown(value)}; it must be a whole number of tokens from 1 to "
+            f"{_NO_LIMIT}, or null for whole texts."
         )
     return value
 

@@ -51,8 +51,9 @@ class StaticTokenizer(TextTokenizer):
 
     def _cuts(self, texts: Sequence[Text], truncation: Truncation | None, prompt: str) -> list[int]:
         """Return which texts are cut by their characters."""
-        most = self.most_characters
-        if most is None or (truncation is not None and not (truncation.allowed and truncation.most is None)):
+        most, asked = self.most_characters, truncation or Truncation()
+        # The end of a text is not what its first characters end with.
+        if most is None or not asked.allowed or asked.most is not None or asked.side == "left":
             return []
         sized = ((i, len(prompt) + len(text)) for i, text in enumerate(texts) if isinstance(text, str))
         return [i for i, size in sized if size > most]

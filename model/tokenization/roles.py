@@ -30,7 +30,8 @@ class RoleRules:
     the first token ("": none). A text is filled up to `length` with the token `expansion` (None: it is not),
     to which no token attends unless `attended`; with `filled` only up to so many tokens. Tokens of `skipped`
     get no vectors, nor does the first one if the role `skips_first`; words that are not in the vocabulary are
-    skipped nowhere. `prompt` is put before texts that have no other.
+    skipped nowhere. `prompt` is put before texts that have no other, whatever the
+    model's default is; None: there is no such rule.
     """
 
     length: int
@@ -40,7 +41,7 @@ class RoleRules:
     skipped: tuple[str, ...] = ()
     skips_first: bool = False
     filled: int | None = None
-    prompt: str = ""
+    prompt: str | None = None
 
     @property
     def hides_expansion(self) -> bool:
@@ -86,6 +87,11 @@ class RoleTokenizer:
         self._skipped = frozenset(number for number in found if number is not None)
 
     @property
+    def own_prompt(self) -> str | None:
+        """What stands before a text of the role for which nothing else is chosen, None without a rule."""
+        return self._rules.prompt
+
+    @property
     def added(self) -> int:
         """The most tokens that a text has beyond its own."""
         return self.max_length if self._expansion is not None else self._inserted
@@ -107,7 +113,7 @@ class RoleTokenizer:
         if truncation is not None and truncation.limit is not None:
             truncation = replace(truncation, limit=truncation.limit - self._inserted)
         try:
-            prompt = prompt or self._rules.prompt
+            prompt = prompt or self.own_prompt or ""
             encodings = yield from self._texts.encode_in_steps(texts, truncation, prompt, reserve)
         except InputTooLong as error:
             actual, limit = error.actual + self._inserted, error.limit + self._inserted

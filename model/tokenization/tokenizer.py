@@ -54,6 +54,11 @@ class RoleTokenizing(Protocol):
     """What the tokenizers of texts with and without a role have in common."""
 
     @property
+    def own_prompt(self) -> str | None:
+        """What stands before a text of the role for which nothing else is chosen, None without a rule."""
+        ...
+
+    @property
     def added(self) -> int:
         """The most tokens that a text has beyond those of its characters."""
         ...
@@ -157,8 +162,8 @@ class TextTokenizer:
         """Return at most this number of short words: as many as take no slow expression long."""
         return words if self.slow.shortest is None else min(words, self.slow.shortest // _SHORT_WORD)
 
-    added = 0
-    """No text has more tokens than bytes, apart from special ones."""
+    added, own_prompt = 0, None
+    """No text has more tokens than bytes, apart from special ones; prompts are chosen elsewhere."""
 
     def of(self, role: Role | None) -> RoleTokenizing:
         """Return what tokenizes texts of a role, one of `roles`; None: texts without one."""

@@ -17,7 +17,7 @@ from model.contract import Backend, ChunksWant, Encoding, FloatArray, Output, Ro
 from model.errors import InferenceError
 from model.tokenization.decoding import Decoder
 from model.tokenization.long_text import Reserve
-from model.tokenization.tokenizer import Text, TextTokenizer, Truncation
+from model.tokenization.tokenizer import RoleTokenizing, Text, TextTokenizer, Truncation
 from service.engine.admission import Demand, OverloadedError, QueueFull, Retry
 from service.engine.inline_passes import InlinePasses
 from service.engine.jobs import Job, describe
@@ -39,8 +39,8 @@ _LARGEST_REQUESTS = 4
 """The default queue holds this many of the largest valid request: two of one client (half), and others."""
 _TIMEOUT_S = 30.0
 """The default time in which requests must be answered, unless the longest text takes more than half of it."""
-# Tokenized in less time than it takes to hand over to another thread; of a table, in some 2 ms.
-_SMALL_BODY_BYTES, _SMALL_TABLE_BYTES = 512, 4096
+# Tokenized in less time than it takes to hand over to another thread; of a table, in some 4 ms.
+_SMALL_BODY_BYTES, _SMALL_TABLE_BYTES, _FEW_TEXTS = 512, 4096, 256
 # Described for the queue in some two milliseconds.
 _MANY_SEQUENCES = 1024
 _LOST = "An output of this request was lost."
@@ -146,9 +146,9 @@ class Engine:
         """What turns the model's token ids into text."""
         return self._tokenizer.decoder
 
-    def added_tokens(self, role: Role | None) -> int:
-        """The most tokens that a text of a role has beyond one for each of its bytes."""
-        return self._tokenizer.of(role).added
+    def tokenizer_of(self, role: Role | None) -> RoleTokenizing:
+        """The tokenizer of texts with a role, or without one."""
+        return self._tokenizer.of(role)
 
     @property
     def max_batch_tokens(self) -> int:
@@ -245,7 +245,7 @@ class Engine:
         permit, tokenizer = permit or Permit(), self._tokenizer.of(role)
         start = time.perf_counter()
         small = _SMALL_BODY_BYTES if self.info.layers else _SMALL_TABLE_BYTES
-        if 0 < permit.body_bytes <= small:
+        if 0 < permit.body_bytes <= small and len(texts) <= _FEW_TEXTS:
             encodings = tokenizer.encode(texts, truncation, prompt)
         else:
             most = len(texts) * (truncation.most or self.info.max_length)  # longer texts are truncated

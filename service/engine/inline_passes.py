@@ -58,7 +58,7 @@ class InlinePasses:
         if not (self.backend.prepares_short and all(map(_is_plain, wants))):
             return None
         lengths = [len(encoding.token_ids) for encoding in encodings]
-        tokens = max(1, sum(lengths))
+        tokens = max(1, len(lengths), sum(lengths))
         # All cores help, unless other processes use theirs.
         lanes = 1 if self.scheduler.siblings_idle else self.scheduler.shares
         # So few tokens, on all cores, that others may wait for them.

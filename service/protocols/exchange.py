@@ -151,7 +151,8 @@ class Exchange:
         cannot have, and, unless none `runs`, NoTokens for a text of which nothing is left that the model
         could run.
         """
-        repeated = 0
+        repeated, tokenizer = 0, self.engine.tokenizer_of(role)
+        prompt = prompt or tokenizer.own_prompt or ""
         check_prompt(self.engine.info, texts, prompt)
         if prompt or query:
             repeated = len(prompt.encode()) * len(texts) + len(query.encode()) * (len(texts) - 1)
@@ -164,7 +165,7 @@ class Exchange:
         self._body_charged = True
         permit.body_bytes += repeated
         # At most one token per byte and what a role adds, and at most what is kept of each input.
-        tokens = permit.body_bytes + len(texts) * self.engine.added_tokens(role)
+        tokens = permit.body_bytes + len(texts) * tokenizer.added
         kept = len(texts) * (truncation.most or self.engine.info.max_length)
         most = TOKEN_BYTES * min(tokens, kept)
         memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * repeated + most, self._unused())

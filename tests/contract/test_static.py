@@ -149,3 +149,12 @@ def test_a_damaged_folder_ends_the_start(tmp_path: Path) -> None:
         service.wait()
         assert "has no tokenizer.json, and a table of token vectors is served with its own" in service.log
         assert "Traceback" not in service.log
+
+
+@pytest.mark.parametrize("pair", [["world", "🙃"], ["", "world"], ["", ""]])
+def test_texts_without_tokens_have_no_parts(served: Service, pair: list[str]) -> None:
+    """Nor any similarity to others."""
+    body = {"inputs": [pair], "model": "potion", "method": "parts"}
+    (item,) = answered(post(served, body, "/explain"))["data"]
+    assert item["score"] == 0
+    assert np.array(item["parts"]).size == 0

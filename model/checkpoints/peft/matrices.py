@@ -16,6 +16,8 @@ from model.files import shown
 _BASE = "base_model.model."
 """What precedes every name in a file of peft."""
 _MATRICES = (".lora_A.weight", ".lora_B.weight")
+_FEW_NUMBERS, _MOST_PADDED = 2**26, 8
+"""How many numbers matrices may take that are filled up to the largest rank, or how many times more."""
 _MADE_FOR = "use the adapters that were made for this model"
 
 Parts = Sequence[tuple[Stored, Part]]
@@ -34,14 +36,33 @@ def attach(
     """
     shapes = {part.name: stored.shape for _, parts in linears for stored, part in parts}
     by_task = [_scaled(adapter, shapes, plain) for adapter in adapters]
-    for linear, parts in linears:
-        names = [part.name for _, part in parts]
-        # Where a layer joins several weights, such as queries, keys and values, each keeps its own rank.
-        rank = max(sum(len(pairs[name][0]) for name in names if name in pairs) for pairs in by_task)
+    ranks = [_rank([part.name for _, part in parts], by_task) for _, parts in linears]
+    sizes = [
+        rank * (parts[0][0].shape[1] + len(linear.weight))
+        for rank, (linear, parts) in zip(ranks, linears, strict=True)
+    ]
+    numbers = len(adapters) * sum(sizes)
+    if numbers > max(
+        _FEW_NUMBERS,
+        _MOST_PADDED * sum(a.numel() + b.numel() for pairs in by_task for a, b in pairs.values()),
+    ):
+        raise CheckpointError(
+            f"{adapters[0].weights.parent.parent}: the ranks of the tasks differ so much that {numbers} "
+            "numbers would be kept, most of them 0: serve the largest adapter in a folder of its own."
+        )
+    for rank, (linear, parts) in zip(ranks, linears, strict=True):
         if rank:
             made = [_joined(pairs, parts, rank) for pairs in by_task]
             down, up = (torch.stack(matrices) for matrices in zip(*made, strict=True))
             linear.adapters = LinearAdapters.of(down, up)
+
+
+def _rank(names: Sequence[str], by_task: Sequence[Pairs]) -> int:
+    """Return the largest rank that a layer has in any task.
+
+    Where a layer joins several weights, such as queries, keys and values, each keeps its own.
+    """
+    return max(sum(len(pairs[name][0]) for name in names if name in pairs) for pairs in by_task)
 
 
 def _joined(pairs: Pairs, parts: Parts, rank: int) -> tuple[Tensor, Tensor]:
@@ -75,7 +96,12 @@ def _scaled(adapter: Adapter, shapes: Mapping[str, Sequence[int]], plain: Callab
                 f"{adapter.weights}: {shown(one.name)} updates no linear layer of the encoder's blocks, and "
                 f"nothing else can be updated: {_MADE_FOR}."
             )
-        stored.setdefault(name, {})[kind] = one
+        if kind in stored.setdefault(name, {}):
+            raise CheckpointError(
+                f"{adapter.weights}: {shown(one.name)} and {shown(stored[name][kind].name)} are the same "
+                f"matrix: {_MADE_FOR}."
+            )
+        stored[name][kind] = one
     for name, kinds in stored.items():
         _check(adapter, name, kinds, shapes[name])
     read = read_tensors([one for kinds in stored.values() for one in kinds.values()])

@@ -14,13 +14,22 @@ from model.files import present, read_json, shown
 from model.keys.files import ADAPTERS
 
 FOLDER, WEIGHTS = "adapters", "adapter_model.safetensors"
-_TASKS = 64
+_TASKS, _MOST_ALPHA = 64, 2**20
 _MERGE = "merge the adapter into the weights (`merge_and_unload` of peft) and serve that folder"
 # What changes more than the low-rank updates, and is refused where it is set.
 _OFF = (
     *("use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "modules_to_save", "rank_pattern"),
     *("alpha_pattern", "layer_replication", "trainable_token_indices", "target_parameters"),
-    *("alora_invocation_tokens", "arrow_config", "exclude_modules"),
+    *("alora_invocation_tokens", "arrow_config", "kasa_config", "use_bdlora", "velora_config"),
+    *("monteclora_config", "lora_ga_config", "megatron_config"),
+)
+# What changes nothing: which layers are updated is told by the matrices themselves.
+_HARMLESS = (
+    *("peft_type", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision"),
+    *("inference_mode", "r", "target_modules", "exclude_modules", "lora_alpha", "lora_dropout", "bias"),
+    *("use_rslora", "init_lora_weights", "layers_to_transform", "layers_pattern", "megatron_core"),
+    *("loftq_config", "eva_config", "corda_config", "qalora_group_size", "ensure_weight_tying"),
+    *("runtime_config", "lora_dtype"),
 )
 _INITIAL = ("gaussian", "eva", "orthogonal")
 """Ways to initialize the matrices that leave the weights they update as they are."""
@@ -36,13 +45,24 @@ class Adapter:
     scale: float
 
 
-def find_adapters(transformer: Path, config: Mapping[str, Any]) -> list[Adapter]:
+def find_adapters(transformer: Path, config: Mapping[str, Any], default: str | None) -> list[Adapter]:
     """Read the adapters below a transformer's folder, in the order of its `task_names`, else by name.
 
-    Empty if there are none. Raises CheckpointError for one that is not supported.
+    Empty if there are none, which a model with a `default` task must have. Raises CheckpointError for one
+    that is not supported.
     """
     folder = transformer / FOLDER
+    named = config.get("task_names")
+    if named is not None and not (isinstance(named, list) and all(isinstance(one, str) for one in named)):
+        raise CheckpointError(
+            f"{transformer / 'config.json'}: task_names is {shown(named)}; it must be a list of names."
+        )
     if not present(folder):
+        if default is not None and named:
+            raise CheckpointError(
+                f"{folder} is missing, with the adapters that task_names of {transformer / 'config.json'} "
+                "lists: fetch the model again, with all its files."
+            )
         return []
     try:
         found = sorted(path.name for path in folder.iterdir() if present(path / ADAPTERS))
@@ -50,13 +70,23 @@ def find_adapters(transformer: Path, config: Mapping[str, Any]) -> list[Adapter]
         raise CheckpointError(f"{folder} cannot be read: {error.strerror}.") from error
     if len(found) > _TASKS:
         raise CheckpointError(f"{folder} has {len(found)} adapters; the limit is {_TASKS}: remove some.")
-    named = config.get("task_names")
-    if named is not None and (not isinstance(named, list) or sorted(map(str, named)) != found):
+    if named is not None and sorted(named) != found:
         raise CheckpointError(
             f"{transformer / 'config.json'}: task_names is {shown(named)}, and {folder} has {shown(found)}: "
             "use the files of one checkpoint."
         )
+    outside = [one for one in (folder, *(folder / task for task in found)) if not _inside(transformer, one)]
+    if outside:
+        raise CheckpointError(f"{outside[0]} leads out of {transformer}: move the adapters there.")
     return [_read(folder / task, task) for task in named or found]
+
+
+def _inside(transformer: Path, folder: Path) -> bool:
+    """Whether a folder is below the transformer's; in the hub's cache only files are links."""
+    try:
+        return folder.resolve().is_relative_to(transformer.resolve())
+    except (OSError, RuntimeError):  # a loop of links
+        return False
 
 
 def with_adapters(config: EncoderConfig, adapters: Sequence[Adapter], default: str | None) -> EncoderConfig:
@@ -86,9 +116,10 @@ def _rank_and_scale(config: Mapping[str, Any]) -> tuple[int, float]:
     if config.get("peft_type") != "LORA":
         kind = shown(config.get("peft_type"))
         raise CheckpointError(f'peft_type is {kind}; only "LORA" is supported: {_MERGE}.')
-    for name in _OFF:
-        if config.get(name):
-            raise CheckpointError(f"{name} is {shown(config[name])}, which is not supported: {_MERGE}.")
+    for name, value in config.items():
+        if value and name not in _HARMLESS:
+            known = "is not supported" if name in _OFF else "headlight does not know"
+            raise CheckpointError(f"{name[:80]} is {shown(value)}, which {known}: {_MERGE}.")
     if config.get("bias", "none") != "none":
         raise CheckpointError(f'bias is {shown(config["bias"])}; only "none" is supported: {_MERGE}.')
     initial = config.get("init_lora_weights", True)
@@ -98,7 +129,9 @@ def _rank_and_scale(config: Mapping[str, Any]) -> tuple[int, float]:
         )
     rank = whole(config, "r", like="hidden_size", default=8)
     alpha = config.get("lora_alpha", 8)
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < math.inf:
-        raise CheckpointError(f"lora_alpha is {shown(alpha)}; it must be a number above 0.")
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha <= _MOST_ALPHA:
+        raise CheckpointError(
+            f"lora_alpha is {shown(alpha)}; it must be a number above 0, and at most {_MOST_ALPHA}."
+        )
     root = switch(config, "use_rslora", default=False)
     return rank, alpha / (math.sqrt(rank) if root else rank)

@@ -82,7 +82,7 @@ class SumParts:
             sizes = [float(np.linalg.norm(parts.sum(0))) for parts in (rows, others)]
             norms = max(sizes[0] * sizes[1], 1e-24)
         parts = np.empty((len(rows), len(others)), np.float32)
-        step = max(1, _BLOCK_NUMBERS // len(others))
+        step = max(1, _BLOCK_NUMBERS // max(1, len(others)))
         for start in range(0, len(rows), step):
             parts[start : start + step] = rows[start : start + step] @ others.T / norms
         return {**reading.columns, "score": reading.score}, {"parts": parts}

@@ -1,5 +1,6 @@
 """Adapters of peft, a folder for each task: the numbers of the merged weights, in mixed batches and alone."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,9 @@ def test_tasks_are_in_the_order_of_the_config(jina: Adapted) -> None:
         ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa', which changes the weights"),
         ({"r": 0}, "r is 0; it must be at least 1"),
         ({"lora_alpha": "8"}, "lora_alpha is '8'; it must be a number above 0"),
+        ({"lora_alpha": 10**400}, "lora_alpha is 1000.*; it must be a number above 0, and at most 1048576"),
+        ({"kasa_config": {"a": 1}}, r"kasa_config is \{'a': 1\}, which is not supported"),
+        ({"use_future": True}, "use_future is True, which headlight does not know: merge"),
         ({"use_rslora": 1}, "use_rslora is 1; it must be true or false"),
         ({"r": 5}, r"lora_A.weight' is F32 \(4, 40\); it must be \(5, 40\)"),
     ],
@@ -131,6 +135,10 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda tensors: tensors.update({f"{PREFIX}mlp.up_proj.lora_A.weight": torch.zeros(4, 7)}),
         r"is F32 \(4, 7\); it must be \(4, 48\)",
     ),
+    "twice": (
+        lambda tensors: tensors.update({"layers.0.mlp.up_proj.lora_A.weight": torch.zeros(4, 48)}),
+        "are the same matrix",
+    ),
     "of a table": (
         lambda tensors: tensors.update({f"{BASE}embed_tokens.lora_embedding_A": torch.zeros(4, 9)}),
         "embed_tokens.lora_embedding_A' updates no linear layer",
@@ -152,6 +160,37 @@ def test_matrices_that_do_not_fit_are_refused(what: str, jina: Adapted) -> None:
     save_file(tensors, file)
     with pytest.raises(CheckpointError, match=said):
         load_checkpoint(jina.folder)
+
+
+def test_what_an_incomplete_download_lacks_is_named(jina: Adapted) -> None:
+    """Without the folder, texts would have the vectors of no adapter; so would an odd list of tasks."""
+    change_config(jina.folder, task_names=["retrieval", 1])
+    with pytest.raises(
+        CheckpointError, match=r"task_names is \['retrieval', 1\]; it must be a list of names"
+    ):
+        load_checkpoint(jina.folder)
+    change_config(jina.folder, task_names=["retrieval"])
+    shutil.rmtree(jina.folder / "adapters")
+    with pytest.raises(CheckpointError, match="adapters is missing, with the adapters that task_names of"):
+        load_checkpoint(jina.folder)
+
+
+def test_adapters_are_inside_the_folder(jina: Adapted, tmp_path: Path) -> None:
+    """As modules are; a link leads to other files than those that were looked at."""
+    (jina.folder / "adapters").rename(tmp_path / "elsewhere")
+    (jina.folder / "adapters").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match=r"adapters leads out of .*: move the adapters there"):
+        load_checkpoint(jina.folder)
+
+
+def test_small_files_do_not_become_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices of all tasks are filled up to the largest rank."""
+    monkeypatch.setattr("model.checkpoints.peft.matrices._FEW_NUMBERS", 1000)
+    model = write_small(tmp_path, "bert", "Model")
+    tasks = {f"small{i}": Task(1, 1, ("query",)) for i in range(20)}
+    adapted = write_adapters(model, {"large": Task(60, 1, ("query",)), **tasks})
+    with pytest.raises(CheckpointError, match="the ranks of the tasks differ so much that"):
+        load_checkpoint(adapted.folder)
 
 
 def test_a_missing_file_is_named(jina: Adapted) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from model.choices import Kind
 from model.contract import Backend, ChunksWant, SentenceWant, Want
-from model.errors import CheckpointError, InputTooLong, Unsupported
+from model.errors import CheckpointError, InputTooLong, OutOfMemory, Unsupported
 from model.loading import load_model
 from model.tokenization.tokenizer import TextTokenizer, Truncation
 from tests.references.checkpoints import write_bert
@@ -210,3 +211,48 @@ def test_damaged_and_mixed_folders_are_refused_in_a_sentence(
     assert str(tmp_path) in str(refused.value)
     assert str(refused.value).endswith(".")
     assert "\n" not in str(refused.value)
+
+
+def test_long_texts_are_added_up_in_pieces(tmp_path: Path) -> None:
+    """So that a text of megabytes takes no gigabytes; what is not a mean of that much is refused."""
+    written = write_sentence_transformers(tmp_path)
+    tokenizer, backend = loaded(tmp_path)
+    (encoding,) = tokenizer.encode(["the man beats a boy " * 5000])
+    assert len(encoding) > 20_000
+    (output,) = run(backend, [encoding], [own(backend)])
+    assert distance(output.sentence, written.vector("the man beats a boy " * 5000)) <= 1e-5
+    many = replace(encoding, token_ids=encoding.token_ids * (2**26 // SIZE // len(encoding) + 1))
+    with pytest.raises(OutOfMemory, match=r"tokens of .* numbers are pooled at once"):
+        run(backend, [many], [Want(SentenceWant(("max",), (0,)))])
+
+
+def test_the_end_of_a_text_is_kept_where_its_start_is_cut(tmp_path: Path) -> None:
+    """model2vec cuts by characters first, and at the end alone."""
+    write_model2vec(tmp_path, max_length=7)
+    tokenizer, _ = loaded(tmp_path)
+    (cut,) = tokenizer.encode(["the man " * 300 + "world world"], Truncation(side="left"))
+    assert cut.tokens[-2:] == ["world", "world"]
+    assert len(cut) == 7
+
+
+@pytest.mark.parametrize("write", [write_model2vec, write_sentence_transformers])
+def test_a_tokenizer_with_more_ids_than_vectors_is_refused(
+    write: Callable[[Path], Static], tmp_path: Path
+) -> None:
+    """However few tokens it has: their ids are rows."""
+    write(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    content = json.loads(file.read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["world"] = 500 + len(vocabulary)
+    file.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=r"the tokenizer has ids up to 5\d\d, but the table has"):
+        loaded(tmp_path)
+
+
+def test_a_limit_that_no_request_reaches_is_refused(tmp_path: Path) -> None:
+    """It would end the whole service when it starts."""
+    write_model2vec(tmp_path)
+    change_config(max_length=10**30)(tmp_path)
+    with pytest.raises(CheckpointError, match=r"max_length is 1000.*; it must be a whole number of tok"):
+        loaded(tmp_path)
