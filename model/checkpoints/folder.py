@@ -288,7 +288,7 @@ def _use_template(layout: Layout, tokenizer: TemplateTokenizer) -> None:
 
 def account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:
     """Log the keys of a folder's files that no table has, or raise CheckpointError for them if `strict`."""
-    unknown = check_keys(path, layout.transformer, layout.modules, config=config)
+    unknown = check_keys(path, layout.transformer, layout.modules, config=config, queries=layout.queries)
     if not unknown:
         return
     more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""

@@ -65,12 +65,18 @@ def find_sentence_file(transformer: Path) -> Path:
 
 
 def check_keys(
-    folder: Path, transformer: Path, modules: Sequence[tuple[str, Path]], *, config: bool
+    folder: Path,
+    transformer: Path,
+    modules: Sequence[tuple[str, Path]],
+    *,
+    config: bool,
+    queries: Path | None = None,
 ) -> list[str]:
     """Return the keys of a folder's files that no table has, each with its file.
 
-    `modules` are the kinds and folders of its modules; config.json is left out unless `config`. Raises
-    CheckpointError for a value that changes results and is not supported.
+    `modules` are the kinds and folders of its modules; config.json is left out unless `config`. `queries` is
+    the folder of a tokenizer of their own. Raises CheckpointError for a value that changes results and is not
+    supported.
     """
     if present(transformer / ADAPTERS):
         raise CheckpointError(
@@ -78,7 +84,11 @@ def check_keys(
             "weights (`merge_and_unload`), save the model again, and remove the file."
         )
     unknown = []
-    for file, keys in judge_files(folder, transformer, modules, config=config):
+    files = list(judge_files(folder, transformer, modules, config=config))
+    if queries is not None:
+        tables = ("tokenizer_config.json", TOKENIZER_CONFIG), ("special_tokens_map.json", SPECIAL_TOKENS)
+        files += [(queries / name, _judge(queries / name, table)) for name, table in tables]
+    for file, keys in files:
         for key in keys:
             if key.verdict == "refused":
                 raise CheckpointError(f"{file}: {key.name} {key.told}.")

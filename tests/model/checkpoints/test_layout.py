@@ -11,6 +11,7 @@ from model.checkpoints.source import resolve
 from model.contract import PoolingMode
 from model.errors import CheckpointError
 from model.files import read_json
+from model.modules import listing
 from tests.references.checkpoints import MINILM
 
 BEFORE = "sentence_transformers.models"
@@ -212,3 +213,16 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"a\.json is missing"):
         read_json(tmp_path / "a.json")
     assert read_json(tmp_path / "a.json", optional=True) == {}
+
+
+def test_modules_without_end_are_counted_before_their_folders_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To follow the links of a folder takes 50 µs, and a list has room for a million."""
+    entries = [{"type": "x.Transformer", "path": "a/" * 100} for _ in range(50_000)]
+    (tmp_path / "modules.json").write_text(json.dumps(entries), encoding="utf-8")
+    looked = []
+    monkeypatch.setattr(listing, "_inside", lambda *_: looked.append(1))
+    with pytest.raises(CheckpointError, match="up to 64 modules in all"):
+        read_layout(tmp_path)
+    assert not looked

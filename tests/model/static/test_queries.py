@@ -54,7 +54,7 @@ def weights(**tensors: Any) -> Callable[[Path], None]:
     return lambda folder: save_file(tensors, folder / QUERY / "model.safetensors")
 
 
-ROUTES = "router_config.json"
+ROUTES, SENTENCE = "router_config.json", "config_sentence_transformers.json"
 DAMAGED: list[tuple[Callable[[Path], object], str]] = [
     (lambda folder: (folder / ROUTES).unlink(), "router_config.json"),
     (change(ROUTES, structure=[]), "must have the objects types, structure and parameters"),
@@ -69,6 +69,12 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
         "route_mappings is .*; headlight routes by query and document alone",
     ),
     (change(ROUTES, parameters={"default_route": "image"}), "default_route is 'image'; it must be query or"),
+    (change(ROUTES, parameters={"default_route": ["query"]}), r"default_route is \['query'\]; it must be"),
+    (change(f"{QUERY}/tokenizer_config.json", split_special_tokens=True), "split_special_tokens"),
+    (
+        change(SENTENCE, prompts={"query": "find: ", "document": ""}),
+        "the prompt query is 'find: '; with a Router prompts are not chosen by role",
+    ),
     (lambda folder: (folder / QUERY / "model.safetensors").unlink(), "no model.safetensors with the weights"),
     (lambda folder: (folder / QUERY / "tokenizer.json").unlink(), "has no tokenizer.json"),
     (
