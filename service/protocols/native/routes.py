@@ -61,11 +61,11 @@ async def encode(exchange: Exchange, body: EncodeRequest) -> Response:
         parts = () if body.chunks is None else ("chunks",)
         role = sparse_role(role, engine.info, (*body.outputs, *parts), changed=bool(body.interventions))
     late = role is not None and not table  # a query or document, for late interaction
+    vectors = [plan_token_vectors(engine, engines, body.outputs)] if late else []
+    heads = [plan_sparse(body.top_k, engine, engines, role=role)] if sparse else []
     if late and body.prompt is None and body.prompt_name is None:
         own = engine.tokenizer_of(role).own_prompt  # that of the role goes before the model's default
         prompt = prompt if own is None else own
-    vectors = [plan_token_vectors(engine, engines, body.outputs)] if late else []
-    heads = [plan_sparse(body.top_k, engine, engines, role=role)] if sparse else []
     if late:
         others = tuple(output for output in body.outputs if output != "tokens")
         embeddings = replace(embeddings, outputs=others)
