@@ -51,6 +51,17 @@ def present(path: Path) -> bool:
     return True
 
 
+def is_inside(path: Path, folder: Path) -> bool:
+    """Return whether a folder lies inside another one, wherever links lead.
+
+    In the hub's cache folders are real; only files are links, which lead out of the folder.
+    """
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # an invalid path, or a loop of links
+        return False
+
+
 @contextmanager
 def open_regular(path: Path, most: int | None = None) -> Iterator[int]:
     """Open a regular file of at most `most` bytes as a descriptor; raises CheckpointError.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import CheckpointError
-from model.files import read_json, reason, shown
+from model.files import is_inside, read_json, reason, shown
 
 STATIC = "StaticEmbedding"
 """A table of token vectors, of which a text has the mean: model2vec's, and that of sentence-transformers."""
@@ -135,16 +135,9 @@ def _kinds_of(file: Path, places: object, types: Mapping[str, Any]) -> list[str]
 
 def _inside(folder: Path, path: str, file: Path) -> Path:
     """Find the folder of a module, which must be inside the model's folder; raises CheckpointError."""
-    try:
-        subfolder = folder / path
-        # Folders in the hub's cache are real; only files are links, which lead out of the folder.
-        if Path(path).is_absolute() or ".." in Path(path).parts or len(path) > 255:
-            inside = False
-        else:
-            inside = subfolder.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError, ValueError):  # an invalid path, or a loop of links
-        inside = False
-    if not inside:
+    subfolder = folder / path
+    leads_out = Path(path).is_absolute() or ".." in Path(path).parts or len(path) > 255
+    if leads_out or not is_inside(subfolder, folder):
         raise CheckpointError(
             f"{file}: the path {shown(path)} of a module is not a folder inside {folder}: move it there."
         )

@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from model.checkpoints.dense import read_steps
 from model.checkpoints.folder import ModelFolder, account, try_tokenizer
 from model.checkpoints.layout import Layout, read_layout
@@ -59,7 +57,8 @@ def read_static(path: Path, *, strict: bool = False) -> tuple[ModelFolder, Token
     table = read_table(folder, vocabulary)
     own = table.name == MODEL2VEC
     config = read_json(folder / "config.json", optional=True) if own else {}
-    limit = _max_length(folder / "config.json", config) if own else _checked(file, _saved_length(saved))
+    saved_length = (saved.truncation or {}).get("max_length")
+    limit = _max_length(folder / "config.json", config) if own else _checked(file, saved_length)
     if own:
         layout = _with_norm(path, folder / "config.json", config, layout)
     tokenizer = StaticTokenizer.limited(
@@ -86,10 +85,6 @@ def read_static(path: Path, *, strict: bool = False) -> tuple[ModelFolder, Token
     try_tokenizer(file, tokenizer, layout, sizes)
     family = "model2vec" if own else "static"
     return ModelFolder(path, family, config, sizes, tokenizer, dense, layout), table
-
-
-def _saved_length(tokenizer: Tokenizer) -> object:
-    return (tokenizer.truncation or {}).get("max_length")
 
 
 def _max_length(file: Path, config: Mapping[str, Any]) -> int | None:

@@ -5,7 +5,6 @@ import socket
 import time
 from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from tests.support.serving import (
@@ -14,6 +13,7 @@ from tests.support.serving import (
     Service,
     answered,
     assert_problem,
+    client_at,
     post,
     request_bytes,
     serve,
@@ -102,10 +102,7 @@ def test_it_fills_the_queue_and_the_share_of_its_client(narrow_queue: Service) -
     with begin(narrow_queue, LARGE):
         document = assert_problem(post(narrow_queue, HALF, "/explain"), 429, "overloaded")
         waiting = sample(narrow_queue, "queue_tokens")
-        another = httpx.Client(
-            base_url=narrow_queue.url, transport=httpx.HTTPTransport(local_address="127.0.0.2"), timeout=60
-        )
-        with another:
+        with client_at(narrow_queue, "127.0.0.2") as another:
             assert answered(another.post("/explain", json=HALF))["usage"]["input_tokens"] == 73 * 102
     assert document["requested"] == 73 * 102
     assert 73 * 204 / 2 <= waiting <= 73 * 204

@@ -5,8 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.references.checkpoints import SUITED, write_bert
-from tests.service.engine.test_sharing import client_at
-from tests.support.serving import serve
+from tests.support.serving import client_at, serve
 
 TEXT = "the man beats the boy " * 20
 LENGTH = 64

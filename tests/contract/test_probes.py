@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.service.engine.test_sharing import client_at
-from tests.support.serving import Service, read_answer, serve
+from tests.support.serving import Service, client_at, read_answer, serve
 
 pytestmark = pytest.mark.alone
 

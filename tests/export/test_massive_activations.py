@@ -17,14 +17,13 @@ from export.parity import Row
 from export.pipeline import export
 from export.rounding import FACTOR
 from model.checkpoints.checkpoint import load_checkpoint
-from model.checkpoints.folder import read_folder
 from model.contract import Backend, Want
 from model.onnx.backend import OnnxBackend
-from model.onnx.file import OnnxFile, find_graph
 from model.pytorch.backend import TorchBackend
 from model.pytorch.precision import EXACT
 from tests.references.families import Written
 from tests.references.jina import PLAIN, QK, JinaBert, write_jina
+from tests.support.exporting import opened
 from tests.support.families import ALIKE, ATTENDING, ENCODERS, ORIGINALS, Reference, sample, write_small
 from tests.support.product import run
 
@@ -146,9 +145,7 @@ def exported(written: Reference, place: Path) -> tuple[OnnxBackend, list[Row]]:
     """Export a model as the command does; returns what runs the graph, and the comparison."""
     step = lambda _: nullcontext()  # noqa: E731
     rows = export(str(written.folder), place, dtype="float32", overwrite=False, step=step)
-    file = find_graph(place)
-    assert isinstance(file, OnnxFile)
-    return OnnxBackend(read_folder(place, graph=True), file, device="cpu"), rows
+    return opened(place), rows
 
 
 @pytest.mark.thorough

@@ -9,15 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 from model.checkpoints.checkpoint import load_checkpoint
-from model.checkpoints.folder import read_folder
 from model.contract import Backend, Encoding
-from model.onnx.backend import OnnxBackend
-from model.onnx.file import find_graph
 from model.pytorch.backend import TorchBackend
 from tests.references.comparing import distance, relative_distance
 from tests.references.families import VOCABULARY, Written, change_config, write_model
 from tests.references.jina_v3 import CODE
-from tests.support.exporting import export_silently
+from tests.support.exporting import export_silently, opened
 from tests.support.kernel import EVERY, held_to_widening, round_to_bfloat16
 from tests.support.product import run, want_all
 
@@ -254,7 +251,5 @@ def cosine(a: Array, b: Array) -> float:
 def check_onnx(reference: Reference, place: Path, inputs: Sequence[Encoding] | None = None) -> None:
     """`check` on an exported graph, which has passed the export's own comparison in every quantity."""
     export_silently(reference.folder, place)
-    file = find_graph(place)
-    assert file is not None
-    backend = OnnxBackend(read_folder(place, graph=True), file, device="cpu")
+    backend = opened(place)
     check(backend, reference, sample() if inputs is None else inputs, AS_A_GRAPH)

@@ -204,6 +204,12 @@ class Service:
         return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
 
 
+def client_at(service: Service, address: str) -> httpx.Client:
+    """A client whose connections come from an address of the loopback interface."""
+    transport = httpx.HTTPTransport(local_address=address)
+    return httpx.Client(base_url=service.url, timeout=60, transport=transport)
+
+
 @dataclass(frozen=True)
 class Raw:
     """An answer read from a raw socket."""

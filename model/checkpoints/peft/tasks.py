@@ -10,7 +10,7 @@ from model.encoder.config import EncoderConfig
 from model.encoder.parts import Adapters
 from model.errors import CheckpointError
 from model.fields import switch, whole
-from model.files import present, read_json, shown
+from model.files import is_inside, present, read_json, shown
 from model.keys.files import ADAPTERS
 
 FOLDER, WEIGHTS = "adapters", "adapter_model.safetensors"
@@ -75,18 +75,10 @@ def find_adapters(transformer: Path, config: Mapping[str, Any], default: str | N
             f"{transformer / 'config.json'}: task_names is {shown(named)}, and {folder} has {shown(found)}: "
             "use the files of one checkpoint."
         )
-    outside = [one for one in (folder, *(folder / task for task in found)) if not _inside(transformer, one)]
+    outside = [one for one in (folder, *(folder / task for task in found)) if not is_inside(one, transformer)]
     if outside:
         raise CheckpointError(f"{outside[0]} leads out of {transformer}: move the adapters there.")
     return [_read(folder / task, task) for task in named or found]
-
-
-def _inside(transformer: Path, folder: Path) -> bool:
-    """Whether a folder is below the transformer's; in the hub's cache only files are links."""
-    try:
-        return folder.resolve().is_relative_to(transformer.resolve())
-    except (OSError, RuntimeError):  # a loop of links
-        return False
 
 
 def with_adapters(config: EncoderConfig, adapters: Sequence[Adapter], default: str | None) -> EncoderConfig:

@@ -13,13 +13,11 @@ from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.folder import read_folder
 from model.contract import AttentionWant, Want
 from model.errors import CheckpointError
-from model.onnx.backend import OnnxBackend
-from model.onnx.file import find_graph
 from model.pytorch.backend import TorchBackend
 from tests.references.comparing import distance, relative_distance
 from tests.references.families import change_config
 from tests.references.peft import Adapted, Task, change_adapter, write_adapters
-from tests.support.exporting import export_silently
+from tests.support.exporting import export_silently, opened
 from tests.support.families import AS_A_GRAPH, EXACT, sample, write_small
 from tests.support.product import run
 
@@ -205,9 +203,7 @@ def test_a_graph_is_exported_for_one_task(jina: Adapted, tmp_path: Path) -> None
     """It has that task's weights."""
     place = tmp_path / "graph"
     export_silently(jina.folder, place, task="text-matching")
-    file = find_graph(place)
-    assert file is not None
-    backend = OnnxBackend(read_folder(place, graph=True), file, device="cpu")
+    backend = opened(place)
     assert (backend.info.tasks, backend.info.default_task) == (("text-matching",), "text-matching")
     for encoding in sample((2, 20)):
         states, maps = jina.run(encoding.token_ids, encoding.segment_ids, "text-matching")

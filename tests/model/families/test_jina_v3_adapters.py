@@ -10,18 +10,15 @@ from safetensors.torch import load_file, save_file
 
 from export.errors import ExportError
 from model.checkpoints.checkpoint import load_checkpoint
-from model.checkpoints.folder import read_folder
 from model.contract import AttentionWant, SentenceWant, Want
 from model.errors import CheckpointError
-from model.onnx.backend import OnnxBackend
-from model.onnx.file import find_graph
 from model.pytorch.backend import TorchBackend
 from model.pytorch.kernels import library
 from model.pytorch.kernels.library import Kernels, find_kernels
 from tests.references.comparing import distance, relative_distance
 from tests.references.families import change_config
 from tests.references.jina_v3 import TASKS, JinaV3, write_jina_v3
-from tests.support.exporting import export_silently
+from tests.support.exporting import export_silently, opened
 from tests.support.families import AS_A_GRAPH, EXACT, check, check_torch, sample
 from tests.support.kernel import EVERY, held_to_widening, needs_kernels
 from tests.support.product import run, want_all
@@ -137,9 +134,7 @@ def test_a_graph_is_exported_for_one_task(jina: JinaV3, tmp_path: Path) -> None:
         export_silently(jina.folder, place, task="other")
     assert not place.exists()
     export_silently(jina.folder, place, task="separation")
-    file = find_graph(place)
-    assert file is not None
-    backend = OnnxBackend(read_folder(place, graph=True), file, device="cpu")
+    backend = opened(place)
     assert (backend.info.tasks, backend.info.default_task) == (("separation",), "separation")
     for encoding in sample((2, 20)):
         hidden, maps = jina.run(encoding.token_ids, encoding.segment_ids, "separation")
@@ -154,9 +149,7 @@ def test_a_graph_is_exported_without_any_adapter(jina: JinaV3, tmp_path: Path) -
     """With --task none it has the weights that a request without a task runs with."""
     place = tmp_path / "graph"
     export_silently(jina.folder, place, task="none")
-    file = find_graph(place)
-    assert file is not None
-    backend = OnnxBackend(read_folder(place, graph=True), file, device="cpu")
+    backend = opened(place)
     assert (backend.info.tasks, backend.info.default_task) == ((), None)
     check(backend, jina, sample((2, 20)), AS_A_GRAPH)
 

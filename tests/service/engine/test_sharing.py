@@ -14,17 +14,11 @@ from service.engine.lane_scheduler import LaneScheduler
 from service.engine.permit import Permit
 from tests.support.doubles import HANG, Hanging, Watched, engine
 from tests.support.engines import SENTENCE, encode, hold, perform, running, submit, until, words
-from tests.support.serving import LONG, Service, assert_problem, serve
+from tests.support.serving import LONG, Service, assert_problem, client_at, serve
 
 pytestmark = pytest.mark.alone
 
 LARGEST = {"inputs": [LONG] * 2}
-
-
-def client_at(service: Service, address: str) -> httpx.Client:
-    """A client whose connections come from an address of the loopback interface."""
-    transport = httpx.HTTPTransport(local_address=address)
-    return httpx.Client(base_url=service.url, timeout=60, transport=transport)
 
 
 @contextmanager
