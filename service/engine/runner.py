@@ -1,8 +1,6 @@
 """Runs one model's batches in a watched thread: whatever fails there, every request is answered."""
 
-import contextlib
 import logging
-import os
 import sys
 import threading
 import time
@@ -19,6 +17,7 @@ from service.engine.jobs import Job, Waiting
 from service.engine.lane_scheduler import LaneScheduler, Turn
 from service.engine.queueing import EXPRESS, WaitingQueue
 from service.engine.throughput import Throughput
+from service.system.priority import lower_priority
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -30,12 +29,13 @@ STUCK = "The computation did not finish."
 
 # Express batches share the cores with the lanes' batches, so they are kept small and short.
 _EXPRESS_TOKENS = 64
-# Niceness of a heavy batch's thread: the threads of light batches and of the service get three times its
-# share of a core. With more, other programs on the machine could starve it.
-_BACKGROUND = 5
+# Niceness of a heavy batch's thread: the threads of light batches and of the service get nine times its share
+# of a core. With 5 steps they get three times its share, and a client with short texts beside forty other
+# connections waits a fifth longer.
+_BACKGROUND = 10
 STALL_S = 4.0
 """Seconds, beside several times as long as a step takes, without a finished step: then a pass hangs."""
-_STALL_STEPS = 4.0
+_STALL_STEPS, _BACKGROUND_STALL_STEPS = 4.0, 10.0
 
 
 class Runner:
@@ -121,7 +121,9 @@ class Runner:
             return False
         if progress.steps != self._steps:
             self._steps, self._progressed = progress.steps, now
-        return now - self._progressed > self._stall_s + _STALL_STEPS * self._step_s
+        # At low priority a step takes up to ten times as long, beside other programs.
+        steps = _BACKGROUND_STALL_STEPS if self._yields else _STALL_STEPS
+        return now - self._progressed > self._stall_s + steps * self._step_s
 
     def _work(self) -> None:
         while self._queue.wait(self._lane):
@@ -220,7 +222,8 @@ class Runner:
         if not (background and sys.platform == "linux"):
             return run()
         if self._background is None:
-            self._background = ThreadPoolExecutor(1, f"background-{self._name}", _lower_priority)
+            name = f"background-{self._name}"
+            self._background = ThreadPoolExecutor(1, name, lower_priority, (_BACKGROUND,))
         return self._background.submit(run).result()
 
     def _recover(self, batch: Sequence[Waiting], error: Exception) -> None:
@@ -255,13 +258,6 @@ class Runner:
 def _is_ordinary(want: Want) -> bool:
     """Whether its pass takes as long as others: not if it goes back, too, or may share layers."""
     return want.passes == 1 and want.interventions is None
-
-
-def _lower_priority() -> None:
-    """Lower the priority of the calling thread, relative to the one the process was started with."""
-    thread = threading.get_native_id()
-    with contextlib.suppress(OSError):  # where that is not permitted, its batches run at normal priority
-        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _BACKGROUND)
 
 
 def is_finite(output: Output) -> bool:

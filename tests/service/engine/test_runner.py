@@ -16,9 +16,10 @@ from model.encoder.interventions import GradientPoint, HeadScale, Interventions,
 from model.errors import InferenceError, OutOfMemory
 from model.progress import Progress
 from service.engine.queueing import WaitingQueue
-from service.engine.runner import NOT_FINITE, STUCK, TOO_LARGE, _lower_priority, is_finite
+from service.engine.runner import NOT_FINITE, STUCK, TOO_LARGE, is_finite
 from service.lifecycle import STUCK_EXIT_CODE, VERSION, Phase, ServiceState
 from service.protocols.endpoints import ENDPOINTS
+from service.system.priority import lower_priority
 from service.telemetry.metrics import Metrics
 from tests.support.doubles import HANG, POISON, Hanging, Watched, engine
 from tests.support.engines import SENTENCE, encode, perform, running, samples, words
@@ -255,7 +256,7 @@ def test_a_heavy_batch_steps_back_from_where_the_process_is(started_with: int) -
         def step_back() -> tuple[int, int]:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), max(started_with, priority()))
             before = priority()
-            _lower_priority()
+            lower_priority(5)
             return before, priority()
 
         before, after = pool.submit(step_back).result()
