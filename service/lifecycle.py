@@ -32,7 +32,7 @@ from service.replies.json_arrays import prepare
 from service.settings import Settings
 from service.sharing.connections import Siblings
 from service.sharing.scoreboard import ANSWERED, GROWTH, IN_FLIGHT, single_process
-from service.system.priority import lower_priority
+from service.system.priority import BESIDE_LOOP, lower_priority
 from service.system.process import resident_bytes
 from service.system.stages import tell_stage
 from service.telemetry.metrics import Metrics
@@ -45,9 +45,6 @@ VERSION = version("headlight-server")
 
 # More threads than cores would only contend with each other and with the event loop.
 _WRITERS = min(4, os.cpu_count() or 1)
-# Steps of `nice`: while large responses are written, the event loop needs a core for all others. With more,
-# other programs on the machine could starve them.
-_WRITERS_NICE = 7
 
 
 # Seconds for sending the last traces, and for the shutdown itself.
@@ -129,7 +126,7 @@ class ServiceState:
         self._not_ready = Refusal("not-ready", self._unready_retry, self._unready_problem)
         self._logged_at = self._begun = time.monotonic()
         self.drain_expired = False
-        self.writing = ThreadPoolExecutor(_WRITERS, "write", lower_priority, (_WRITERS_NICE,))
+        self.writing = ThreadPoolExecutor(_WRITERS, "write", lower_priority, (BESIDE_LOOP,))
         """Serializes large responses, piece by piece."""
         self.on_ready: Callable[[], None] = lambda: None
         """Called once, in the loading thread."""

@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from model.errors import InferenceError
+from service.system.priority import BESIDE_LOOP, lower_priority
 
 T = TypeVar("T")
 
@@ -117,13 +118,16 @@ class Tokenizing:
             self._changed.notify()
 
     def _work(self) -> None:
+        lower_priority(BESIDE_LOOP)
         new = True
         while (job := self._next(first_new=new)) is not None:
             new = not new
             start = time.perf_counter()
-            ended = self._turn(job)
-            self._end_turn(job, time.perf_counter() - start, ended=ended)
-            del job  # its tokens are not kept until the next request
+            outcome = self._turn(job)
+            self._end_turn(job, time.perf_counter() - start, ended=outcome is not None)
+            if outcome is not None:
+                _settle(job, *outcome)
+            del job, outcome  # its tokens are not kept until the next request
 
     def _next(self, *, first_new: bool) -> _Job | None:
         with self._changed:
@@ -155,22 +159,20 @@ class Tokenizing:
                 self._bytes_per_s += (rate - self._bytes_per_s) * (_WEIGHT if self._bytes_per_s else 1.0)
             self.idle_since = time.perf_counter()
 
-    def _turn(self, job: _Job) -> bool:
-        """Tokenize pieces of a request until its turn is over; True if it is finished."""
+    def _turn(self, job: _Job) -> tuple[object, BaseException | None] | None:
+        """Tokenize pieces of a request until its turn is over; what came of it if it is finished."""
         until = time.perf_counter() + TURN_S
         try:
             while time.perf_counter() < until:
                 if job.done.cancelled():
                     job.pieces.close()
-                    return True
+                    return None, None
                 next(job.pieces)
         except StopIteration as end:
-            _settle(job, end.value, None)
+            return end.value, None
         except BaseException as error:  # a panic of the Rust library is not an Exception
-            _settle(job, None, error)
-        else:
-            return False
-        return True
+            return None, error
+        return None
 
 
 def _settle(job: _Job, value: object, error: BaseException | None) -> None:

@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+from service.system.priority import BESIDE_LOOP, lower_priority
+
 T = TypeVar("T")
 
 # Its thread starts with the first call, so processes can be forked before.
-_thread = ThreadPoolExecutor(1, thread_name_prefix="off-loop")
+_thread = ThreadPoolExecutor(1, "off-loop", lower_priority, (BESIDE_LOOP,))
 
 
 def empty_later(lists: tuple[list[Any], ...]) -> None:
