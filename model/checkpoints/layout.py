@@ -55,6 +55,7 @@ _BARE = ("Normalize", "FlexibleQuantizer")
 """Those of the steps that have no weights."""
 _MODELS = ("SentenceTransformer", "SparseEncoder", "CrossEncoder", "ColBERT", "MultiVectorEncoder")
 _NEXT_WORD = "text-generation"
+_GENERAL = "config_sentence_transformers.json"
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,11 @@ def _read_layout(folder: Path) -> Layout:
     if not present(modules_file):
         if is_model2vec(folder):
             return Layout(folder, SentenceConfig(None), modules=((STATIC, folder),), static=True)
+        if present(folder / _GENERAL):
+            raise CheckpointError(
+                f"{folder} has a {_GENERAL} and no modules.json, which says how vectors are made: download "
+                f"the folder again, or remove {_GENERAL} to serve its transformer alone."
+            )
         return Layout(
             folder,
             read_sentence_config(folder, plain=True),
@@ -134,7 +140,7 @@ def _read_layout(folder: Path) -> Layout:
     (first, transformer), *_ = modules
     sentence = SentenceConfig(None) if first == STATIC else read_sentence_config(transformer)
     pooling, include_prompt = _pooling(paths.get("Pooling"))
-    general_file = folder / "config_sentence_transformers.json"
+    general_file = folder / _GENERAL
     general = read_json(general_file, optional=True)
     _check_kind(general_file, general, sentence.task, sparse="SpladePooling" in paths)
     logit_score = _logit_score(transformer, general, sentence.task, paths.get("LogitScore"))
@@ -165,6 +171,11 @@ def _read_layout(folder: Path) -> Layout:
             'not chosen by role: set it to "", and send it as `prompt`.'
         )
     steps, normalize = _after(modules_file, modules, tokens=bool(roles))
+    if (steps or normalize) and not ("Pooling" in paths or roles or first == STATIC):
+        raise CheckpointError(
+            f"{modules_file} lists modules of sentence vectors and no Pooling, and {general_file} has no "
+            "settings of late interaction: one of these files is not the model's own; download both again."
+        )
     return Layout(
         transformer,
         sentence,
@@ -302,6 +313,8 @@ def _pooling(folder: Path | None) -> tuple[tuple[PoolingMode, ...], bool]:
         return ("mean",), True
     file = folder / "config.json"
     config = read_json(file)
+    if not config:
+        raise CheckpointError(f"{file} is empty, and does not say how vectors are pooled: download it again.")
     include_prompt = switch_of(file, config, "include_prompt", default=True)
     named = config.get("pooling_mode")
     if named is None:
