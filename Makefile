@@ -70,7 +70,7 @@ quick-libraries: $(QUICK_LIBRARIES:%=.venv-clients/%/.done)
 
 .venv-clients/%/.done: tests/libraries/environments/%.txt
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --no-deps -r $<
+	$(@D)/bin/python -m pip install --quiet --no-compile --no-deps -r $<
 	@touch $@
 
 # A package.json of its own, or else npm looks for one in the folders above.
@@ -133,7 +133,7 @@ $(VENV)/.serve: install.sh pyproject.toml client/python/pyproject.toml requireme
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.serve requirements-dev.lock
-	$(BIN)/python -m pip install --quiet -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-compile -r requirements-dev.lock
 	touch $@
 
 # Exact versions without hosts or hashes. torch and its CUDA packages are excluded: install.sh has them.

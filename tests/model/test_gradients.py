@@ -119,7 +119,7 @@ def with_layers(cases: Sequence[Case], layers: int) -> list[Case]:
 
 
 def check(backend: TorchBackend, reference: Differentiable, cases: Sequence[Case]) -> list[Output]:
-    """In one batch beside plain sequences, and alone."""
+    """In one batch beside plain sequences, and each third alone."""
     plain = Want(SentenceWant(("mean",), (backend.info.layers,)))
     beside = sample([5, 9])
     before = run(backend, beside, [plain] * 2)
@@ -129,10 +129,11 @@ def check(backend: TorchBackend, reference: Differentiable, cases: Sequence[Case
         assert one.sentence is not None
         assert other.sentence is not None
         np.testing.assert_allclose(one.sentence, other.sentence, rtol=0, atol=1e-6)
-    for (encoding, want, texts, score), output in zip(cases, together[:-2], strict=True):
+    for number, (output, case) in enumerate(zip(together[:-2], cases, strict=True)):
+        encoding, want, texts, score = case
         assert want.gradient is not None
         expected, value = reference.point(texts, MASK, want.gradient.share, score)
-        for found in (output, *run(backend, [encoding], [want])):
+        for found in (output, *(run(backend, [encoding], [want]) if number % 3 == 0 else ())):
             assert found.heads["gradient"].shape == (len(encoding),)
             assert relative_distance(found.heads["gradient"], expected) <= EXACT, want
             assert abs(float(found.heads["value"][0]) - value) <= EXACT * max(1.0, abs(value))
