@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from model.checkpoints.checkpoint import load_checkpoint
+from model.checkpoints.source import resolve
 from model.contract import Batch, Encoding, LogitsWant, Output, SentenceWant, TokenVectorsWant, Want
 from model.encoder.interventions import GradientPoint, Side
 from model.errors import Stopped
@@ -20,6 +21,7 @@ from model.pytorch import gradients
 from model.pytorch.backend import TorchBackend
 from tests.model.families.test_predictions import families_with, write
 from tests.model.test_interventions import FAMILIES
+from tests.references.checkpoints import MINILM
 from tests.references.comparing import relative_distance
 from tests.references.gradients import Differentiable, Score, Text, compared, max_sim, pooled
 from tests.references.interventions import ChangedJina
@@ -27,7 +29,9 @@ from tests.references.jina import write_jina
 from tests.references.late_interaction import write_pylate
 from tests.support.families import ENCODERS, SIZES, encoding_of, every_family, sample, write_small
 from tests.support.kernel import needs_int8
-from tests.support.product import minilm, run
+from tests.support.product import run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 EXACT = 1e-4
 """Of float32: a gradient has gone through all layers, there and back."""
@@ -273,7 +277,7 @@ class Stopping(Progress):
 
 def test_a_pass_ends_between_layers() -> None:
     """On the way there and on the way back, once nobody waits for it."""
-    backend = minilm()
+    backend = load(resolve(MINILM))
     (text,) = sample([9])
     want = Want(SentenceWant(("mean",), (6,)), gradient=point_of([text, text], 0.5))
     for steps in (0, 3, 9):
@@ -285,7 +289,7 @@ def test_a_pass_ends_between_layers() -> None:
 
 def test_paths_that_are_short_have_no_residual() -> None:
     """Integrated over many points, what tokens add is the difference of the two ends (completeness)."""
-    backend = minilm()
+    backend = load(resolve(MINILM))
     (text,) = sample([9])
     both = joined(text, text)
     want = Want(SentenceWant(("cls",), (6,)), gradient=point_of([text, text], 0.0, function="dot"))

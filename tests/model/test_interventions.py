@@ -30,6 +30,8 @@ from tests.support.interventions import in_layers, random_changes, with_changes
 from tests.support.kernel import held_to_widening, runs_int8
 from tests.support.product import run, want_all
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LENGTHS = (1, 2, 7, 20, 40)
 COUNT = 50
 
