@@ -9,7 +9,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE_OPTIONS ?=
 # For `make graph`: where to.
 DIST ?= dist
-# For `make test-thorough`: which files.
+# For `make test-thorough` and `make test-alone`: of which files to run what takes long.
 THOROUGH ?= tests
 # For `make test-deploy`: which tests to run, which parts `tests/deploy/install.sh` installs, all by default, and options
 # for pytest.
@@ -55,9 +55,14 @@ test-rest: test-thorough
 test-thorough: $(VENV)/.test
 	$(BIN)/pytest -n 2 --dist loadfile -m "thorough and not alone and not deploy and not repeated" $(THOROUGH)
 
-# Only files that contain the mark are collected, because to collect all of them takes ten seconds.
+# Only files that contain the mark are collected, because to collect all of them takes ten seconds. What takes long is run
+# of those that THOROUGH names; pytest's code is 5 where none of their tests does.
+ALONE = grep --recursive --files-with-matches --include='test_*.py' 'mark\.alone'
+
 test-alone: $(VENV)/.test
-	$(BIN)/pytest -m "alone and not deploy and not repeated" $$(grep --recursive --files-with-matches --include='test_*.py' 'mark\.alone' tests)
+	$(BIN)/pytest -m "alone and not thorough and not deploy and not repeated" $$($(ALONE) tests)
+	files=$$($(ALONE) $(THOROUGH)); [ -z "$$files" ] || \
+	  $(BIN)/pytest -m "alone and thorough and not deploy and not repeated" $$files || [ $$? -eq 5 ]
 
 test-all: test test-rest
 	$(BIN)/pytest -n 2 --dist loadfile -m "repeated and not alone and not deploy"
@@ -70,7 +75,7 @@ quick-libraries: $(QUICK_LIBRARIES:%=.venv-clients/%/.done)
 
 .venv-clients/%/.done: tests/libraries/environments/%.txt
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --no-deps -r $<
+	$(@D)/bin/python -m pip install --quiet --no-compile --no-deps -r $<
 	@touch $@
 
 # A package.json of its own, or else npm looks for one in the folders above.
@@ -133,7 +138,7 @@ $(VENV)/.serve: install.sh pyproject.toml client/python/pyproject.toml requireme
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.serve requirements-dev.lock
-	$(BIN)/python -m pip install --quiet -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-compile -r requirements-dev.lock
 	touch $@
 
 # Exact versions without hosts or hashes. torch and its CUDA packages are excluded: install.sh has them.

@@ -2,12 +2,14 @@
 
 import gc
 import json
+import os
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 
 from model.checkpoints.source import resolve
@@ -293,6 +295,20 @@ def tei_words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     write_sparse_encoder(folder, **SUITED)
     with serve(model=folder) as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """One thread of PyTorch, where two files of tests run at a time: more would wait for the same cores.
+
+    For files that compare small models with a reference. What several threads compute, the tests of the
+    kernels prove.
+    """
+    before = torch.get_num_threads()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

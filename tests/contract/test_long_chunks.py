@@ -60,7 +60,7 @@ def token_spans(reference: Reference, text: str, spans: Sequence[Sequence[int]])
     return [(places[0], places[-1] + 1) for places in inside]
 
 
-@pytest.mark.parametrize("overlap", [None, 0, 1, 200])
+@pytest.mark.parametrize("overlap", [None, 0, 1, 150])
 def test_chunks_of_a_long_text_are_those_of_its_windows(
     service: Service, reference: Reference, overlap: int | None
 ) -> None:

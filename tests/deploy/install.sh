@@ -37,11 +37,12 @@ install_packages() {
   fi
 }
 
-# Python programs, in an environment of that name, apart from the service's own.
+# Python programs, in an environment of that name, apart from the service's own. Python compiles what it imports of them,
+# a small part, so pip compiles nothing.
 install_programs() {
   local place=$cache/$1
   [ -x "$place/bin/pip" ] || python3 -m venv "$place"
-  "$place/bin/pip" install --quiet --disable-pip-version-check "${@:2}"
+  "$place/bin/pip" install --quiet --no-compile --disable-pip-version-check "${@:2}"
 }
 
 # What `python:3.11-slim-bookworm` is, as far as the Dockerfile asks for it.

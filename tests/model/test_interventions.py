@@ -1,9 +1,9 @@
 """Interventions equal hooks on `transformers`, for every family, and touch no sequence but their own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,14 @@ from tests.references.checkpoints import MINILM
 from tests.references.comparing import distance, relative_distance
 from tests.references.encoder import softmax
 from tests.references.families import Written
-from tests.references.interventions import Change, ChangedJina, run_changed
+from tests.references.interventions import Change, ChangedJina, Reference, Remembered, run_changed
 from tests.references.jina import write_jina
 from tests.support.families import ENCODERS, EXACT, SMALL, cosine, every_family, sample, write_small
 from tests.support.interventions import in_layers, random_changes, with_changes
 from tests.support.kernel import held_to_widening, runs_int8
 from tests.support.product import run, want_all
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 LENGTHS = (1, 2, 7, 20, 40)
 COUNT = 50
@@ -40,8 +42,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "alone in a head": ("bert", {"hidden_size": 30, "num_attention_heads": 1}),
     "shared keys": ("eurobert", {"num_attention_heads": 6, "head_dim": 16, "num_key_value_heads": 2}),
 }
-
-Reference = Callable[[Sequence[int], Sequence[int], Sequence[Change]], tuple[Any, Any]]
 
 
 def load(folder: Path, *, native: bool) -> TorchBackend:
@@ -63,7 +63,8 @@ def check(backend: Backend, reference: Reference, bound: float = EXACT) -> None:
     changes[COUNT:] = [[] for _ in changes[COUNT:]]
     want = want_all(backend)
     wants = [with_changes(want, some) if some else want for some in changes]
-    together, plain = run(backend, texts, wants), run(backend, texts, [want] * len(texts))
+    together = run(backend, texts, wants)
+    plain = run(backend, texts, [want] * len(texts)) if info.kernels else []
     for number, (text, some, output) in enumerate(zip(texts, changes, together, strict=True)):
         if not some and info.kernels:
             np.testing.assert_array_equal(output.tokens, plain[number].tokens)
@@ -76,26 +77,43 @@ def check(backend: Backend, reference: Reference, bound: float = EXACT) -> None:
                 assert relative_distance(ours, theirs) <= bound, some
 
 
-@pytest.mark.parametrize("native", [True, False], ids=["kernels", "plain"])
-@every_family("choice", FAMILIES)
-def test_interventions_are_those_of_hooks(choice: str, native: bool, tmp_path: Path) -> None:
-    """In every family, for 50 different ones in one batch, beside sequences without, and alone."""
-    family, options = FAMILIES[choice]
-    written = write_small(tmp_path, family, ENCODERS.get(family, "Model"), **options)
+@pytest.fixture(scope="module")
+def hooked(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Reference]:
+    """A folder, and its model in `transformers`, which runs once for all that are compared with it."""
+    folder = tmp_path_factory.mktemp("hooked")
+    family, options = FAMILIES[request.param]
+    written = write_small(folder, family, ENCODERS.get(family, "Model"), **options)
     if family in (
         "mt5",
         "t5",
         "umt5",
     ):  # their scores are not scaled: float32 is a bound's worth from float64
         written.model.double()
-    check(load(tmp_path, native=native), partial(run_changed, written))
+    return folder, Remembered(partial(run_changed, written))
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["kernels", "plain"])
-def test_interventions_beside_a_bias_by_distance(native: bool, tmp_path: Path) -> None:
-    """Likewise with ALiBi, in a reference that is written out."""
-    reference = write_jina(tmp_path)
-    check(load(tmp_path, native=native), partial(ChangedJina.run_changed, reference))
+@every_family("hooked", FAMILIES, indirect=True)
+def test_interventions_are_those_of_hooks(hooked: tuple[Path, Reference], native: bool) -> None:
+    """In every family, for 50 different ones in one batch, beside sequences without, and alone."""
+    folder, reference = hooked
+    check(load(folder, native=native), reference)
+
+
+@pytest.fixture(scope="module")
+def biased(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Reference]:
+    """A folder with ALiBi, and a reference that is written out."""
+    folder = tmp_path_factory.mktemp("biased")
+    return folder, Remembered(partial(ChangedJina.run_changed, write_jina(folder)))
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["kernels", "plain"])
+def test_interventions_beside_a_bias_by_distance(biased: tuple[Path, Reference], native: bool) -> None:
+    """Likewise with ALiBi."""
+    folder, reference = biased
+    check(load(folder, native=native), reference)
 
 
 def random_batch(
@@ -181,11 +199,11 @@ def test_a_rollout_and_norms_are_those_of_the_changed_run(native: bool, tmp_path
             assert relative_distance(norms[i].attention[layer], expected) <= 2e-5, some
 
 
-@cache
-def minilm() -> Written:
-    """The embedded model in `transformers`."""
+@pytest.fixture(scope="module")
+def minilm() -> Reference:
+    """The embedded model in `transformers`, which runs once for all precisions."""
     model = AutoModel.from_pretrained(resolve(MINILM), attn_implementation="eager").eval()
-    return Written(resolve(MINILM), model, takes_segments=True)
+    return Remembered(partial(run_changed, Written(resolve(MINILM), model, takes_segments=True)))
 
 
 def real_texts() -> list[Encoding]:
@@ -198,12 +216,12 @@ def real_texts() -> list[Encoding]:
     return encodings
 
 
-def patched(changes: list[Change], donor: Encoding) -> list[Change]:
+def patched(changes: list[Change], donor: Encoding, reference: Reference) -> list[Change]:
     """Take the states of some tokens from the run of another text: those that models are made for.
 
     Were all tokens the same, the mean over them would not even out what rounding does to each.
     """
-    states, _ = run_changed(minilm(), donor.token_ids, donor.segment_ids, [])
+    states, _ = reference(donor.token_ids, donor.segment_ids, [])
     for one in changes:
         if one["kind"] == "states":
             one["vector"], one["tokens"] = states[one["layer"]][len(donor) // 2], one["tokens"][:3]
@@ -215,7 +233,7 @@ def patched(changes: list[Change], donor: Encoding) -> list[Change]:
 )
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "bfloat16 widened", "int8"])
 def test_every_precision_keeps_its_bound_and_the_bits_of_other_sequences(
-    precision: str, native: bool
+    precision: str, native: bool, minilm: Reference
 ) -> None:
     """Vectors of a real model are as near to float32 as without interventions, observed and not.
 
@@ -229,7 +247,9 @@ def test_every_precision_keeps_its_bound_and_the_bits_of_other_sequences(
     least = {"float32": 1 - 1e-6, "bfloat16": 0.9999, "int8": 0.997}[dtype]
     texts, random = real_texts(), np.random.default_rng(2)
     changes = [
-        patched(random_changes(random, 6, 12, 1, len(text))[:1], texts[(i + 1) % len(texts)]) if i % 3 else []
+        patched(random_changes(random, 6, 12, 1, len(text))[:1], texts[(i + 1) % len(texts)], minilm)
+        if i % 3
+        else []
         for i, text in enumerate(texts)
     ]
     every = (tuple(range(6)), tuple(range(12)))
@@ -244,7 +264,7 @@ def test_every_precision_keeps_its_bound_and_the_bits_of_other_sequences(
             np.testing.assert_array_equal(unobserved[i].sentence, before[i].sentence)
             np.testing.assert_array_equal(output.attention, before[i].attention)
             continue
-        states, maps = run_changed(minilm(), text.token_ids, text.segment_ids, some)
+        states, maps = minilm(text.token_ids, text.segment_ids, some)
         for one in (output, unobserved[i]):
             assert cosine(one.sentence, states[-1].mean(0)) >= least, some
         bound = EXACT if dtype in ("float32", "int8") else 0.05

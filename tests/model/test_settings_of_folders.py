@@ -12,6 +12,8 @@ from tests.references.comparing import distance
 from tests.references.settings import COMPONENTS, TEXTS, Case, recorded, write_folder
 from tests.support.product import run
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 @pytest.mark.parametrize("case", recorded(), ids=lambda case: f"{case.file} {case.fields}"[:100])
 def test_a_setting_counts_or_is_refused(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from ctypes import addressof, byref
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from model.pytorch.kernels.library import (
     kernels_of_stored_weights,
 )
 from model.pytorch.kernels.structures import Linear, Product, StoredRows
-from tests.support.families import ATTENDING, ENCODERS, SIZES, every_family, sample, write_small
+from tests.support.families import ALIKE, ATTENDING, ENCODERS, SIZES, sample, write_small
 from tests.support.kernel import kernels_of, multiply, needs_int8, restrict_to
 from tests.support.product import run, want_all
 
@@ -145,9 +146,18 @@ def observe(folder: Path, dtype: str) -> list[Output]:
     return run(model, sample(), [want_all(model)] * len(sample()))
 
 
+# Attention of different kinds: by the tokens alone, by distances, in windows, and by fewer keys than queries.
+_KINDS = ("bert", "deberta-v2", "modernbert", "qwen3")
+_QUICK = {("all", family) for family in ATTENDING if family not in ALIKE} | {*product(SETS, _KINDS)}
+_EIGHT_BITS = [
+    pytest.param(*case, marks=[] if case in _QUICK else [pytest.mark.thorough])
+    for case in product(("all", *SETS), ATTENDING)
+]
+
+
 @needs_int8
+@pytest.mark.parametrize(("_processor", "family"), _EIGHT_BITS, indirect=["_processor"])
 @pytest.mark.usefixtures("_processor")
-@every_family("family", ATTENDING)
 def test_maps_in_eight_bits_are_those_of_float32(family: str, tmp_path: Path) -> None:
     """Bit by bit, whatever a family's layers are; only vectors of distances stay in bfloat16."""
     write_small(tmp_path, family, ENCODERS.get(family, "Model"))

@@ -41,6 +41,7 @@ class Differentiable:
     def __init__(self, model: Any, *, takes_segments: bool) -> None:
         self._model = copy.deepcopy(model).double().eval()
         self._takes_segments = takes_segments
+        self._lines: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
 
     def run(self, text: Text, ids: Sequence[int], state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return hidden state 0 (N, C), and what the model makes of it."""
@@ -78,8 +79,15 @@ class Differentiable:
     def line(self, text: Text, baseline: int) -> tuple[Tensor, Tensor]:
         """Hidden state 0 of a text, and what is added to that of the baseline on the way to it: (N, C) each.
 
-        Only the states of the tokens that are moved differ.
+        Only the states of the tokens that are moved differ. It is kept: every point of a text is on its line.
         """
+        fields = text.ids, text.segments, text.moved
+        key = (*map(tuple, fields), text.unattended, baseline)
+        if key not in self._lines:
+            self._lines[key] = self._line(text, baseline)
+        return self._lines[key]
+
+    def _line(self, text: Text, baseline: int) -> tuple[Tensor, Tensor]:
         moved = [*text.moved]
         other = [baseline if place in moved else token for place, token in enumerate(text.ids)]
         state, _ = self.run(text, text.ids)

@@ -26,6 +26,8 @@ from tests.references.comparing import distance, relative_distance
 from tests.references.encoder import sinusoid
 from tests.support.product import encode, naive, observed_maps, random_encoder
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SIZES = {"vocab_size": 13, "hidden_size": 24, "num_layers": 3, "num_heads": 4, "intermediate_size": 40}
 IDS = [4, 0, 12, 7, 7, 1, 9]
 

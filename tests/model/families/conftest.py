@@ -8,6 +8,11 @@ _ALIKE = frozenset(
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread(one_thread: None) -> None:
+    """For all files of families."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave options that all families have alike to `make test-all`."""

@@ -21,12 +21,12 @@ from model.encoder.interventions import BlockedEdges, HeadScale, InterventionKin
 from model.errors import Unsupported
 from model.onnx.backend import OnnxBackend
 from model.onnx.file import CHANGED, GRAPH, OnnxFile
-from tests.model.test_interventions import FAMILIES, Reference, check
+from tests.model.test_interventions import FAMILIES, check
 from tests.references import measures
 from tests.references.comparing import distance, relative_distance
 from tests.references.encoder import softmax
 from tests.references.families import Written
-from tests.references.interventions import Change, ChangedJina, run_changed
+from tests.references.interventions import Change, ChangedJina, Reference, run_changed
 from tests.references.jina import write_jina
 from tests.support.backends import export_folder
 from tests.support.families import AS_A_GRAPH, ENCODERS, cosine, sample, write_small
