@@ -29,6 +29,10 @@ export const THEMES = ["auto", "light", "dark"] as const;
 /** How words are explained; "auto" is the service's own choice. */
 export const METHODS = ["auto", "parts", "occlusion", "gradient"] as const;
 export const EFFECTS = ["off", "on"] as const;
+/** Which head stands beside the current one. */
+export const BESIDE_HEADS = ["same", "own", "similar"] as const;
+/** How tokens of a comparison are aligned; "auto" is by their places, where that can be. */
+export const ALIGNMENTS = ["auto", "words"] as const;
 export const UNITS = ["word", "token", "sentence"] as const;
 
 export const FIELDS = {
@@ -60,6 +64,10 @@ export const FIELDS = {
   besideModel: optional(NAME_CHARACTERS),
   /** The view in which both are shown, or "difference". */
   besideView: text(NAME_CHARACTERS, "text"),
+  besideHead: oneOf(BESIDE_HEADS),
+  /** The heads beside, if they are their own. */
+  besideHeads: list(headId),
+  besideAlign: oneOf(ALIGNMENTS),
   colours: oneOf(COLOURS),
   scale: oneOf(SCALES, "sqrt"),
   /** Lines of a row are the fewest that have this share of its mass. */

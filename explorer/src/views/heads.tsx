@@ -2,14 +2,13 @@
 
 import type { Statistic } from "../../../client/js/src/index.js";
 import type { Overview } from "../data/overview.js";
-import { highlights } from "../drawing/colours.js";
-import { weightText } from "../drawing/numbers.js";
 import { headText, limitOf, STATISTICS, type StatisticEntry, statisticOf } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
 import type { HeadId } from "../state/fields.js";
 import { HeadGrid } from "./headGrid.js";
 import { HeadPanel } from "./headPanel.js";
 import { MapCanvas } from "./mapCanvas.js";
+import { ValueCell } from "./ranking.js";
 import type { ViewProps } from "./view.js";
 
 export function HeadsView({ overview }: ViewProps) {
@@ -73,10 +72,6 @@ function Thumbnail({ overview, id }: { overview: Overview; id: HeadId }) {
 
 /** A statistic as a number on its colour. */
 function Value({ overview, id, name }: { overview: Overview; id: HeadId; name: Statistic }) {
-  const store = useStore();
   const value = statisticOf(overview, name, id);
-  const inks = highlights(store.fields.colours.value, store.dark.value);
-  const share = value / (limitOf(name, overview.kept.length) || 1);
-  const { background, ink } = inks[Math.round(Math.min(Math.max(share || 0, 0), 1) * (inks.length - 1))]!;
-  return <span style={{ backgroundColor: background, color: ink }}>{weightText(value)}</span>;
+  return <ValueCell value={value} share={value / (limitOf(name, overview.kept.length) || 1)} />;
 }
