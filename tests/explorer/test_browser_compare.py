@@ -90,7 +90,7 @@ def test_a_minimal_pair_is_aligned_by_place(tab: Explorer, served: Service) -> N
         assert number(one) == pytest.approx(first[cell], abs=1e-3)
         assert number(two) == pytest.approx(second[cell], abs=1e-3)
     heading = tab.page.locator(".difference-view h2").first
-    assert heading.inner_text() == "L1 H2 of planted, second text minus first"
+    assert heading.inner_text() == "L1 H2 of planted, second minus first"
     assert tab.page.locator(".left-out").count() == 0
 
 

@@ -8,6 +8,7 @@ import { useStore } from "../layout/context.js";
 import type { HeadId } from "../state/fields.js";
 import { headName, sameHead } from "../state/store.js";
 import { HeadGrid } from "./headGrid.js";
+import { ScaleBar } from "./scaleBar.js";
 
 const SHOWN = 10;
 
@@ -28,12 +29,15 @@ export function RatedGrid({ overview, rate, title, ascending = false }: Rated) {
   const most = Math.max(0, ...all.map(rate).filter(Number.isFinite));
   const rank = (id: HeadId) => order.findIndex((other) => sameHead(other, id)) + 1;
   return (
-    <HeadGrid
-      overview={overview}
-      class="cell value"
-      label={(id) => `${headName(id)}: ${title} ${weightText(rate(id))}, rank ${rank(id)} of ${order.length}`}
-      cell={(id) => <ValueCell value={rate(id)} share={rate(id) / most} />}
-    />
+    <div>
+      <HeadGrid
+        overview={overview}
+        class="cell value"
+        label={(id) => `${headName(id)}: ${title} ${weightText(rate(id))}, rank ${rank(id)} of ${order.length}`}
+        cell={(id) => <ValueCell value={rate(id)} share={rate(id) / most} />}
+      />
+      <ScaleBar range={[0, most]} texts linear />
+    </div>
   );
 }
 

@@ -77,7 +77,7 @@ function Shown({ difference, both: { first, second, aligned }, other }: ShownPro
   };
   return (
     <>
-      <h2>{one === two ? `${two}, second text minus first` : `${two} minus ${one}`}</h2>
+      <h2>{one === two ? `${two}, second minus first` : `${two} minus ${one}`}</h2>
       <LeftOut aligned={aligned} />
       <Words difference={difference} first={first} aligned={aligned} />
       <div class="difference">
@@ -140,7 +140,7 @@ function Words({ difference, first, aligned }: Pick<ShownProps, "difference"> & 
   const store = useStore();
   const chosen = useSignal<number | null>(null);
   const { size, values } = difference;
-  const pinned = store.pinnedIn(first).map((position) => aligned.first.indexOf(first.indexOf.get(position)!));
+  const pinned = store.sourcesIn(first).map((position) => aligned.first.indexOf(first.indexOf.get(position)!));
   const active = pinned.length > 0 ? pinned : chosen.value === null ? [] : [chosen.value];
   const to = store.fields.direction.value === "to";
   const effects = Float32Array.from({ length: size }, (_, i) =>

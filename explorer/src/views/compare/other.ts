@@ -107,7 +107,11 @@ function keepInStep(store: Store, other: Store, alignment: ReadonlySignal<Alignm
     effect(() => {
       if (store.unpinned.value > 0) other.unpin();
     }),
-    ...mirror(fields.pinned, other.fields.pinned, alignment, translatedAll),
+    ...mirror(fields.pinned, other.fields.pinned, alignment, (list, positions) => {
+      const found = translatedAll(list, positions);
+      // Half an edge would be one of another token.
+      return store.edging.value && found.length < list.length ? [] : found;
+    }),
     ...mirror(store.hovered, other.hovered, alignment, translated),
   ];
   return () => {
