@@ -102,6 +102,19 @@ def test_a_map_in_an_svg_is_of_vectors(dialog: Explorer, served: Service) -> Non
     assert steps.min() >= -1 or steps.max() <= 1
 
 
+def test_lines_in_an_svg_are_of_vectors(tab: Explorer) -> None:
+    """As many as the legend counts."""
+    tab.open(text=TEXT, view="lines", heads=[[1, 2]])
+    count = int(tab.page.locator(".lines-legend li .faint").inner_text().split()[0])
+    tab.page.get_by_role("button", name="Export").click()
+    with tab.page.expect_download() as download:
+        tab.page.get_by_role("button", name="SVG", exact=True).click()
+    root = ElementTree.parse(download.value.path()).getroot()  # noqa: S314
+    assert list(root.iter(f"{SVG}image")) == []
+    paths = [one.attrib["d"] for one in root.iter(f"{SVG}path") if one.get("fill") == "none"]
+    assert sum(path.count("M") for path in paths) == count
+
+
 def test_a_figure_has_a_title_and_a_colour_bar_and_no_tables(dialog: Explorer, served: Service) -> None:
     """Model, head and text above the map; the ends of the bar are those of the map's weights."""
     root = drawing(dialog)
