@@ -78,7 +78,7 @@ def grid(tab: Explorer) -> dict[tuple[int, int], str]:
 
 
 def test_a_minimal_pair_is_aligned_by_place(tab: Explorer, served: Service) -> None:
-    """Each of the largest differences has the weights of both texts, and names both words where they differ."""
+    """Each of the largest differences has the weights of both texts, and both words where they differ."""
     tab.open(**COMPARED, besideText=OTHER, heads=[[1, 2]])
     first, second = maps(served)[1, 2], maps(served, OTHER)[1, 2]
     found = second - first
@@ -160,7 +160,9 @@ def test_heads_are_ranked_by_how_much_they_differ(tab: Explorer, served: Service
     tab.link_has(heads=[list(best[0])])
     layer, head = best[0]
     label = tab.page.locator(f'.difference-heads [data-head="{layer},{head}"]').get_attribute("aria-label")
-    assert label == f"L{layer} H{head}: difference {weight_text(expected[best[0]])}, rank 1 of {LAYERS * HEADS}"
+    assert (
+        label == f"L{layer} H{head}: difference {weight_text(expected[best[0]])}, rank 1 of {LAYERS * HEADS}"
+    )
 
 
 def test_any_head_stands_beside_any_head(tab: Explorer, served: Service) -> None:
@@ -188,7 +190,7 @@ def test_any_head_stands_beside_any_head(tab: Explorer, served: Service) -> None
 
 
 def test_the_most_similar_head_is_found(tab: Explorer, served: Service) -> None:
-    """Of all heads of the other model, the one with the least distance; a click on another makes that the one."""
+    """Of all heads of the other model, that with the least distance; a click on another chooses that."""
     tab.open(**COMPARED, besideModel="small", besideHead="similar", heads=[[0, 3]])
     second = maps(served, model="small")
     layers, heads = SMALL
@@ -211,9 +213,7 @@ def test_the_most_similar_head_is_found(tab: Explorer, served: Service) -> None:
 
 @pytest.mark.parametrize("width", [390, 1024, 1440])
 @pytest.mark.parametrize("theme", THEMES)
-def test_it_is_accessible_and_fits(
-    browser: Any, served: Service, axe: str, theme: str, width: int
-) -> None:
+def test_it_is_accessible_and_fits(browser: Any, served: Service, axe: str, theme: str, width: int) -> None:
     """Axe finds nothing, nothing spills, and pointing at tokens moves none of them."""
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=theme)
     tab = Explorer(context.new_page(), served.url)

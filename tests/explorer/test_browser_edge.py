@@ -1,4 +1,4 @@
-"""An edge is a pinned query and a pinned key: every head has one weight of it, which grid and table follow."""
+"""An edge is a pinned query and a pinned key: each head has one weight of it, which grid and table follow."""
 
 import re
 from typing import Any
@@ -136,9 +136,7 @@ def test_lines_lead_from_text_to_text(tab: Explorer, served: Service, block: str
 
 @pytest.mark.parametrize("width", [390, 1024, 1440])
 @pytest.mark.parametrize("theme", THEMES)
-def test_it_is_accessible_and_fits(
-    browser: Any, served: Service, axe: str, theme: str, width: int
-) -> None:
+def test_it_is_accessible_and_fits(browser: Any, served: Service, axe: str, theme: str, width: int) -> None:
     """Axe finds nothing in any view that follows an edge, and nothing spills."""
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=theme)
     tab = Explorer(context.new_page(), served.url)

@@ -64,21 +64,23 @@ def texts_of(root: ElementTree.Element) -> list[str]:
 def cells(root: ElementTree.Element) -> dict[tuple[int, int], str]:
     """The colour of each cell of the largest map in it, by row and column."""
     (group,) = [
-        one for one in root.iter(f"{SVG}g") if one.get("shape-rendering") and len(list(one)) > 1 and _rows(one) == N
+        one
+        for one in root.iter(f"{SVG}g")
+        if one.get("shape-rendering") and len(list(one)) > 1 and _rows(one) == N
     ]
-    runs = [
-        (colour.attrib["fill"], *map(float, re.findall(r"[\d.]+", run)[:4]))
-        for colour in group
-        for run in colour.attrib["d"].split("Z")[:-1]
-    ]
-    ys = sorted({run[2] for run in runs})
+    runs: list[tuple[str, float, float, float]] = []
+    for colour in group:
+        for run in colour.attrib["d"].split("Z")[:-1]:
+            x, y, end = (float(one) for one in re.findall(r"[\d.]+", run)[:3])
+            runs.append((colour.attrib["fill"], x, y, end))
+    ys = sorted({y for _, _, y, _ in runs})
     left, right = min(run[1] for run in runs), max(run[3] for run in runs)
     side = (right - left) / N
-    found = {}
-    for colour, x, y, end, _ in runs:
-        for column in range(round((x - left) / side), round((end - left) / side)):
-            found[ys.index(y), column] = colour
-    return found
+    return {
+        (ys.index(y), column): fill
+        for fill, x, y, end in runs
+        for column in range(round((x - left) / side), round((end - left) / side))
+    }
 
 
 def _rows(group: ElementTree.Element) -> int:
