@@ -1,6 +1,23 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { colourAt, colourMap, highlights, luminance, paint, place, rangeOf } from "../src/drawing/colours.js";
+import {
+  colourAt,
+  colourMap,
+  highlights,
+  luminance,
+  paint,
+  place,
+  rangeOf,
+  weightAtPlace,
+} from "../src/drawing/colours.js";
+
+test("A weight at a place has that place, on every scale", () => {
+  for (const scale of ["linear", "sqrt", "log"] as const) {
+    for (const at of [0, 0.25, 0.5, 1]) {
+      assert.ok(Math.abs(place(weightAtPlace(at, -1, 3, scale), -1, 3, scale) - at) < 1e-9, `${scale} ${at}`);
+    }
+  }
+});
 
 test("Colour maps begin and end with the colours that are published for them", () => {
   assert.deepEqual(colourAt(colourMap("viridis", false), 0), [0x44, 0x01, 0x54]);

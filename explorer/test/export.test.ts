@@ -4,8 +4,11 @@ import { type AttentionMaps, Tensor } from "../../client/js/src/index.js";
 import { EmbeddedSource } from "../src/data/embedded.js";
 import { mapOf } from "../src/data/maps.js";
 import { type FileData, pack, toHalf, unpack } from "../src/data/packed.js";
+import { cellsOf } from "../src/export/cells.js";
 import { codeOf } from "../src/export/code.js";
+import { csvOf } from "../src/export/csv.js";
 import { documentOf, tooLarge } from "../src/export/html.js";
+import { wrapped } from "../src/export/title.js";
 
 const item = {
   tokens: ["a", "b"],
@@ -62,6 +65,36 @@ test("No text of the file ends an element", () => {
   const page = documentOf(data, { script: 'x = "</script>"', style: "a {}" });
   assert.equal(page.match(/<\/script>/g)!.length, 2);
   assert.match(page, /x = "\\x3c\/script>"/);
+});
+
+test("A map becomes a path for each colour, of the runs that have it", () => {
+  const [red, blue] = [
+    [255, 0, 0, 255],
+    [0, 0, 255, 128],
+  ];
+  const data = Uint8ClampedArray.from([red, red, blue, blue, red, [0, 0, 0, 0]].flat());
+  const drawn = cellsOf({ data, width: 3, height: 2 }, [10, 20, 6, 4]);
+  assert.equal(
+    drawn,
+    '<g shape-rendering="crispEdges"><path fill="rgb(255,0,0)" d="M10 20H14V22H10ZM12 22H14V24H12Z"/>' +
+      '<path fill="rgb(0,0,255)" fill-opacity="0.5" d="M14 20H16V22H14ZM10 22H12V24H10Z"/></g>',
+  );
+});
+
+test("A table as CSV has all digits, quotes what needs it, and leaves out what is no number", () => {
+  const rows = [
+    ["head", '“a” → "b", c'],
+    [0, 0.1 + 0.2],
+    [1, Number.NaN],
+  ];
+  assert.equal(csvOf(rows), 'head,"“a” → ""b"", c"\r\n0,0.30000000000000004\r\n1,\r\n');
+});
+
+test("A title breaks between words, and a word that is too long stands alone", () => {
+  assert.deepEqual(
+    wrapped("a bb verylongword c d", 4, ({ length }) => length),
+    ["a bb", "verylongword", "c d"],
+  );
 });
 
 test("A file above 25 MB is refused in a sentence", () => {

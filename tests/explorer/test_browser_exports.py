@@ -1,6 +1,7 @@
 """What the dialog saves and copies has the numbers of the API."""
 
 import base64
+import csv
 import json
 import os
 import re
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tests.explorer.support.explored import Explorer
+from tests.explorer.support.explored import Explorer, state_of, weight_text
 from tests.explorer.support.reading import HALF, maps
 from tests.support.serving import Service
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.deploy
 
 TEXT = "The cat sat on the mat."
 LABELS = ["[CLS]", "The", "cat", "sat", "on", "the", "mat", ".", "[SEP]"]
+N = len(LABELS)
 EDGE = 16
 """Of paper around a picture, in pixels of the page."""
 SVG = "{http://www.w3.org/2000/svg}"
@@ -49,10 +51,144 @@ def saved(tab: Explorer, button: str) -> Path:
     return Path(download.value.path())
 
 
+def drawing(tab: Explorer) -> ElementTree.Element:
+    """The SVG that is saved."""
+    return ElementTree.parse(saved(tab, "SVG")).getroot()  # noqa: S314
+
+
+def texts_of(root: ElementTree.Element) -> list[str]:
+    """What is written in it."""
+    return ["".join(one.itertext()).strip() for one in root.iter(f"{SVG}text")]
+
+
+def cells(root: ElementTree.Element) -> dict[tuple[int, int], str]:
+    """The colour of each cell of the largest map in it, by row and column."""
+    (group,) = [
+        one
+        for one in root.iter(f"{SVG}g")
+        if one.get("shape-rendering") and len(list(one)) > 1 and _rows(one) == N
+    ]
+    runs: list[tuple[str, float, float, float]] = []
+    for colour in group:
+        for run in colour.attrib["d"].split("Z")[:-1]:
+            x, y, end = (float(one) for one in re.findall(r"[\d.]+", run)[:3])
+            runs.append((colour.attrib["fill"], x, y, end))
+    ys = sorted({y for _, _, y, _ in runs})
+    left, right = min(run[1] for run in runs), max(run[3] for run in runs)
+    side = (right - left) / N
+    return {
+        (ys.index(y), column): fill
+        for fill, x, y, end in runs
+        for column in range(round((x - left) / side), round((end - left) / side))
+    }
+
+
+def _rows(group: ElementTree.Element) -> int:
+    starts = {run.split()[1].partition("H")[0] for path in group for run in path.attrib["d"].split("Z")[:-1]}
+    return len(starts)
+
+
+def test_a_map_in_an_svg_is_of_vectors(dialog: Explorer, served: Service) -> None:
+    """A cell for each weight, darker or lighter by its size; there is no image that programs would blur."""
+    root = drawing(dialog)
+    assert list(root.iter(f"{SVG}image")) == []
+    found = cells(root)
+    assert set(found) == {(i, j) for i in range(N) for j in range(N)}
+    bright = {
+        cell: float(np.dot([0.2126, 0.7152, 0.0722], [int(one) for one in re.findall(r"\d+", colour)]))
+        for cell, colour in found.items()
+    }
+    map_ = maps(served)[1, 2]
+    order = sorted(bright, key=lambda cell: map_[cell])
+    steps = np.diff([bright[cell] for cell in order])
+    assert steps.min() >= -1 or steps.max() <= 1
+
+
+def test_lines_in_an_svg_are_of_vectors(tab: Explorer) -> None:
+    """As many as the legend counts."""
+    tab.open(text=TEXT, view="lines", heads=[[1, 2]])
+    count = int(tab.page.locator(".lines-legend li .faint").inner_text().split()[0])
+    tab.page.get_by_role("button", name="Export").click()
+    with tab.page.expect_download() as download:
+        tab.page.get_by_role("button", name="SVG", exact=True).click()
+    root = ElementTree.parse(download.value.path()).getroot()  # noqa: S314
+    assert list(root.iter(f"{SVG}image")) == []
+    paths = [one.attrib["d"] for one in root.iter(f"{SVG}path") if one.get("fill") == "none"]
+    assert sum(path.count("M") for path in paths) == count
+
+
+def test_a_figure_has_a_title_and_a_colour_bar_and_no_tables(dialog: Explorer, served: Service) -> None:
+    """Model, head and text above the map; the ends of the bar are those of the map's weights."""
+    root = drawing(dialog)
+    texts = texts_of(root)
+    title = f"planted · L1 H2 · “{TEXT}”"
+    assert title in " ".join(texts)
+    assert root.findtext(f"{SVG}title") == title
+    most = float(maps(served)[1, 2].max())
+    assert {weight_text(most + off) for off in (-HALF / 2, 0, HALF / 2)} & set(texts)
+    assert not any("Click pins" in text or text in ("Weight", "Position") for text in texts)
+
+
+@pytest.mark.parametrize("mm", [85, 170])
+def test_a_figure_has_the_width_on_paper_that_is_wanted(dialog: Explorer, mm: int) -> None:
+    """In millimetres, with a height to match; a PNG of 300 dots an inch has the pixels for it."""
+    from PIL import Image
+
+    dialog.page.get_by_label("Width in mm").fill(str(mm))
+    root = drawing(dialog)
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    assert root.attrib["width"] == f"{mm}mm"
+    assert float(root.attrib["height"].removesuffix("mm")) == pytest.approx(mm * height / width, abs=0.01)
+    dialog.page.get_by_label("Pixels of the PNG").select_option("300")
+    with Image.open(saved(dialog, "PNG")) as image:
+        assert image.width == round(mm / 25.4 * 300)
+
+
+def test_a_figure_has_no_empty_room_around_it(dialog: Explorer) -> None:
+    """The map is a square in a wide frame, and the picture as wide as the map with its margins."""
+    root = drawing(dialog)
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    frame = dialog.page.locator(".matrix").bounding_box()
+    assert width < frame["width"]
+    assert height > 0.6 * width
+
+
+def test_the_link_is_copied(dialog: Explorer) -> None:
+    """It has what was chosen, before the address bar has it."""
+    dialog.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    dialog.page.get_by_role("button", name="Copy link").click()
+    dialog.expect(dialog.page.get_by_text("Copied the link")).to_be_visible()
+    link = dialog.page.evaluate("navigator.clipboard.readText()")
+    assert link.startswith(f"{dialog.url}/explorer#1.")
+    state = state_of(link)
+    assert (state["text"], state["heads"], state["pinned"], state["view"]) == (TEXT, [[1, 2]], [2], "matrix")
+
+
+def test_the_table_of_heads_is_saved_as_csv(tab: Explorer, served: Service) -> None:
+    """All digits, in the order of the table, with the weight of a pinned edge."""
+    tab.open(text=TEXT, view="table", edge="on", pinned=[3, 2], sort="-edge")
+    tab.expect(tab.page.locator(".heads-table tbody tr").first).not_to_contain_text("–")
+    with tab.page.expect_download() as download:
+        tab.page.get_by_role("button", name="Save as CSV").click()
+    assert download.value.suggested_filename == "headlight-heads.csv"
+    with Path(download.value.path()).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    edge = maps(served)[:, :, 3, 2]
+    assert len(rows) == edge.size
+    summary = served.attention(TEXT, summary=True, maps=False)["data"][0]["summary"]
+    for row in rows:
+        layer, head = int(row["layer"]), int(row["head"])
+        assert float(row["“sat” → “cat”"]) == pytest.approx(edge[layer, head], rel=1e-5)
+        assert float(row["entropy"]) == pytest.approx(summary["entropy"][layer][head], rel=1e-5)
+    weights = [float(row["“sat” → “cat”"]) for row in rows]
+    assert weights == sorted(weights, reverse=True)
+
+
 def test_a_png_has_the_pixels_of_the_view_many_times(dialog: Explorer) -> None:
     """Three for each of the page's, at each side, and they are not all alike."""
     from PIL import Image
 
+    dialog.page.get_by_role("combobox", name="What").select_option("true")
     dialog.page.get_by_role("combobox", name="Pixels of the PNG").select_option("3")
     box = dialog.page.locator("#view").bounding_box()
     with Image.open(saved(dialog, "PNG")) as image:
@@ -65,9 +201,9 @@ def test_a_png_has_the_pixels_of_the_view_many_times(dialog: Explorer) -> None:
 
 
 def test_an_svg_has_texts_as_texts(dialog: Explorer) -> None:
-    """The tokens beside the map, and the table with the weights of the pinned one."""
-    root = ElementTree.parse(saved(dialog, "SVG")).getroot()  # noqa: S314
-    texts = ["".join(one.itertext()).strip() for one in root.iter(f"{SVG}text")]
+    """The tokens beside the map, and if it is wanted the table with the weights of the pinned one."""
+    dialog.page.get_by_role("combobox", name="What").select_option("true")
+    texts = texts_of(drawing(dialog))
     assert {"cat", "mat", "[SEP]"} <= set(texts)
     rows = dialog.page.locator(".row-table tbody tr td:nth-child(3)").all_inner_texts()
     assert len(rows) == len(LABELS)

@@ -215,8 +215,8 @@ def test_compare_has_the_run_before_beside(tab: Explorer, served: Service) -> No
     assert abs(abs(shown) - most) < 1.5e-3
     tab.page.get_by_role("combobox", name="Show").select_option("text")
     assert tab.page.locator(".sides h2").all_inner_texts() == [
-        "encoder, 9 tokens, without L0 H2",
-        "encoder, 9 tokens",
+        "L1 H1 of encoder, 9 tokens, without L0 H2",
+        "L1 H1 of encoder, 9 tokens",
     ]
 
 

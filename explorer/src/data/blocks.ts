@@ -31,6 +31,19 @@ export function blocksOf(maps: LayerMaps, kept: readonly Unit[]): Float32Array {
   return blocks;
 }
 
+/** Whether a weight is of a block: from a token of its first text to one of its second. */
+export function isIn(block: Block, query: Unit, key: Unit): boolean {
+  const own = ({ special, segment }: Unit) => (special ? "" : "ab"[segment]);
+  return own(query) === block[0] && own(key) === block[1];
+}
+
+/** A map (N, N) with 0 outside a block. */
+export function onlyBlock(map: Float32Array, kept: readonly Unit[], block: Block): Float32Array {
+  return map.map((weight, i) =>
+    isIn(block, kept[Math.floor(i / kept.length)]!, kept[i % kept.length]!) ? weight : 0,
+  );
+}
+
 /** Why an input has no blocks, in a sentence; null if it has them. */
 export function withoutBlocks({ subject, tokens, heads }: Overview, limit: number): string | null {
   if (subject.pair === null) return "Add a second text: this view shows how much two texts look at each other.";

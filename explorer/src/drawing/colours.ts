@@ -43,6 +43,12 @@ export function place(weight: number, low: number, high: number, scale: Scale): 
   return Math.max(0, 1 - Math.log(Math.max(share, LOG_FLOOR)) / Math.log(LOG_FLOOR));
 }
 
+/** The weight that has a place from 0 to 1 on a scale. */
+export function weightAtPlace(at: number, low: number, high: number, scale: Scale): number {
+  const share = { linear: at, sqrt: at ** 2, log: at === 0 ? 0 : LOG_FLOOR ** (1 - at) }[scale];
+  return low + (high - low) * share;
+}
+
 /** The colour at a place from 0 to 1. */
 export function colourAt({ table }: ColourMap, at: number): [number, number, number] {
   const i = 3 * Math.round(at * (COLOURS_IN_MAP - 1));

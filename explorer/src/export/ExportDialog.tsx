@@ -7,13 +7,16 @@ import type { Overview } from "../data/overview.js";
 import { fitsWhole, inputsOf, layerFields, layersFields } from "../data/requests.js";
 import { useStore } from "../layout/context.js";
 import { sentence } from "../layout/Problems.js";
+import { toFragment } from "../state/fragment.js";
 import type { Store } from "../state/store.js";
 import { codeOf, LANGUAGES, type Language } from "./code.js";
 import { estimatedBytes, htmlFile, tooLarge } from "./html.js";
 import { copyFrom, saveFile, toPng } from "./save.js";
 import { pictureOf } from "./svg.js";
+import { titleOf } from "./title.js";
 
-const SCALES = [2, 3, 4] as const;
+/** Pixels of the PNG: for each of the page, or above 4 dots per inch. */
+const SCALES = [2, 3, 4, 300, 600] as const;
 const DEFAULT_URL = "http://127.0.0.1:8000/";
 
 /** The button and its dialog; there is nothing to export before something is shown. */
@@ -48,7 +51,8 @@ function Contents({ overview }: { overview: Overview }) {
   return (
     <>
       <h2 id="export-title">Export</h2>
-      <Pictures work={work} />
+      <Pictures overview={overview} work={work} />
+      <Link work={work} />
       <Numbers overview={overview} work={work} />
       <Code overview={overview} />
       <p class="told" role="status">
@@ -82,43 +86,105 @@ function Part({ title, children }: { title: string; children: ComponentChildren 
   );
 }
 
-function Pictures({ work }: { work: Work }) {
+function Pictures({ overview, work }: { overview: Overview; work: Work }) {
   const store = useStore();
   const field = useRef<HTMLSelectElement>(null);
   const scale = useSignal<number>(SCALES[0]);
-  const view = (): HTMLElement => field.current!.closest(".headlight")!.querySelector<HTMLElement>("#view")!;
+  const mm = useSignal<number | null>(null);
+  const whole = useSignal(false);
+  const pictured = (density: number) =>
+    pictureOf(field.current!.closest(".headlight")!.querySelector<HTMLElement>("#view")!, {
+      density,
+      title: titleOf(store, overview),
+      figure: !whole.value,
+      mm: mm.value,
+    });
   const png = async (): Promise<string> => {
-    const { svg, width, height } = await pictureOf(view(), scale.value, false);
-    saveFile(await toPng(svg, width, height, scale.value), fileName(store, "png"));
-    return `Saved a picture of ${width * scale.value} × ${height * scale.value} pixels.`;
+    const picture = await pictured(3);
+    const { svg, width, height } = picture;
+    // Beyond the factors are dots per inch.
+    const inches = (mm.value ?? (25.4 * width) / 96) / 25.4;
+    const times = scale.value > 4 ? (scale.value * inches) / width : scale.value;
+    const [across, down] = [Math.round(width * times), Math.round(height * times)];
+    saveFile(await toPng(svg, across, down), fileName(store, "png"));
+    return `Saved a picture of ${across} × ${down} pixels.`;
   };
   const svg = async (): Promise<string> => {
-    const picture = await pictureOf(view(), SCALES[1], true);
+    const picture = await pictured(3);
     saveFile(new Blob([picture.svg], { type: "image/svg+xml" }), fileName(store, "svg"));
-    return "Saved a drawing. Its texts are texts; maps, and more than 5,000 lines, are images.";
+    return "Saved a drawing. Texts are texts, and maps of up to 128 × 128 cells and 5,000 lines are vectors.";
   };
   return (
     <Part title="Picture of this view">
-      <select
-        ref={field}
-        aria-label="Pixels of the PNG"
-        value={scale.value}
-        onChange={({ currentTarget }) => {
-          scale.value = Number(currentTarget.value);
-        }}
-      >
-        {SCALES.map((times) => (
-          <option key={times} value={times}>
-            {times} ×
-          </option>
-        ))}
-      </select>
+      <label>
+        <span>Width in mm</span>
+        <input
+          class="mm"
+          type="number"
+          min="20"
+          max="2000"
+          placeholder="as on screen"
+          value={mm.value ?? ""}
+          onInput={({ currentTarget: { valueAsNumber } }) => {
+            mm.value = valueAsNumber >= 1 && valueAsNumber <= 2000 ? valueAsNumber : null;
+          }}
+        />
+      </label>
+      <label>
+        <span>What</span>
+        <select
+          value={String(whole.value)}
+          onChange={({ currentTarget }) => {
+            whole.value = currentTarget.value === "true";
+          }}
+        >
+          <option value="false">the figure</option>
+          <option value="true">with tables and hints</option>
+        </select>
+      </label>
+      <label>
+        <span>Pixels of the PNG</span>
+        <select
+          ref={field}
+          value={scale.value}
+          onChange={({ currentTarget }) => {
+            scale.value = Number(currentTarget.value);
+          }}
+        >
+          {SCALES.map((times) => (
+            <option key={times} value={times}>
+              {times > 4 ? `${times} dpi` : `${times} ×`}
+            </option>
+          ))}
+        </select>
+      </label>
       <button type="button" aria-disabled={work.busy.value} onClick={() => run(work, png)}>
         PNG
       </button>
       <button type="button" aria-disabled={work.busy.value} onClick={() => run(work, svg)}>
         SVG
       </button>
+    </Part>
+  );
+}
+
+/** The address of what is shown; a notebook has none. */
+function Link({ work }: { work: Work }) {
+  const { source, state } = useStore();
+  const field = useRef<HTMLTextAreaElement>(null);
+  if (source.kind === "kernel") return null;
+  const copy = async (): Promise<string> => {
+    const fragment = await toFragment(state.peek());
+    field.current!.value = `${location.href.replace(/#.*/s, "")}#${fragment}`;
+    await copyFrom(field.current!);
+    return "Copied the link, which holds the texts too.";
+  };
+  return (
+    <Part title="Link to this view">
+      <button type="button" aria-disabled={work.busy.value} onClick={() => run(work, copy)}>
+        Copy link
+      </button>
+      <textarea ref={field} class="unseen" readOnly tabIndex={-1} aria-hidden="true" />
     </Part>
   );
 }

@@ -3,6 +3,7 @@
  * else it is not `complete`, and the canvas is exported as an image.
  */
 
+import { drawnCanvas } from "./cells.js";
 import { escaped, round } from "./xml.js";
 
 /** More lines than this in one file are slow to draw, and to edit. */
@@ -166,11 +167,7 @@ export class Recorder {
     cut.width = Math.max(1, Math.round(sw!));
     cut.height = Math.max(1, Math.round(sh!));
     cut.getContext("2d")!.drawImage(image, sx!, sy!, sw!, sh!, 0, 0, cut.width, cut.height);
-    const smooth = this.#look.imageSmoothingEnabled ? "" : ' image-rendering="pixelated"';
-    this.#element(
-      "image",
-      `${box(x!, y!, w, h)} preserveAspectRatio="none"${smooth} href="${cut.toDataURL("image/png")}"`,
-    );
+    this.#add((look) => drawnCanvas(cut, [x!, y!, w, h], this.#look.imageSmoothingEnabled ? false : "cells", look));
   }
 
   #draw(path: unknown, look: string): void {
@@ -185,9 +182,14 @@ export class Recorder {
   }
 
   #element(name: string, attributes: string, content = ""): void {
+    this.#add((look) => `<${name} ${attributes}${look}>${content}</${name}>`);
+  }
+
+  /** Add what is drawn with the attributes of the look that all elements have. */
+  #add(draw: (look: string) => string): void {
     const { globalAlpha, clipId } = this.#look;
     const alpha = globalAlpha === 1 ? "" : ` opacity="${round(globalAlpha)}"`;
-    const drawn = `<${name} ${attributes}${alpha}${this.#transform()}>${content}</${name}>`;
+    const drawn = draw(alpha + this.#transform());
     // The clip was set before the transform: it applies around it.
     this.parts.push(clipId === null ? drawn : `<g clip-path="url(#${clipId})">${drawn}</g>`);
   }

@@ -11,14 +11,14 @@ export function saveFile(content: Blob, name: string): void {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-/** A picture in SVG as a PNG with `scale` pixels for each of its own. */
-export async function toPng(svg: string, width: number, height: number, scale: number): Promise<Blob> {
+/** A picture in SVG as a PNG of so many pixels. */
+export async function toPng(svg: string, width: number, height: number): Promise<Blob> {
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
   await image.decode();
   const canvas = document.createElement("canvas");
-  canvas.width = width * scale;
-  canvas.height = height * scale;
+  canvas.width = width;
+  canvas.height = height;
   canvas.getContext("2d")!.drawImage(image, 0, 0, canvas.width, canvas.height);
   const blob = await new Promise<Blob | null>((resolve) => canvas.toBlob(resolve, "image/png"));
   if (blob === null) {

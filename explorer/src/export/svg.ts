@@ -1,7 +1,9 @@
 /** What is seen of a view as SVG: texts stay texts, and canvases are drawn again as vectors where they can be. */
 
 import { drawnInto, pixelDensity } from "../views/canvas.js";
+import { drawnCanvas, MOST_CELLS, type Place } from "./cells.js";
 import { MOST_LINES, Recorder } from "./recorder.js";
+import { wrapped } from "./title.js";
 import { escaped, round } from "./xml.js";
 
 export interface Picture {
@@ -10,21 +12,38 @@ export interface Picture {
   readonly height: number;
 }
 
+export interface Wanted {
+  /** Pixels a CSS pixel of canvases that become images. */
+  readonly density: number;
+  /** Above the picture, and its name. */
+  readonly title: string;
+  /** Whether hints and the tables beside are left out. */
+  readonly figure: boolean;
+  /** The width on paper; null is as many CSS pixels as on the screen. */
+  readonly mm: number | null;
+}
+
 /** Fields and buttons of a view are left out: they say nothing in a picture. */
 const LEFT_OUT =
   ".view-tools, form, input, select, textarea, progress, .unseen, noscript, button:not(.cell, table button)";
+/** Hints, and tables beside what is shown. */
+const BESIDE =
+  ".note:not(.pairs-legend), .told, .problem, .row-table, .head-panel, .differences, .ranked, .edge-weight";
 const MARGIN = 16;
+const TITLE_PIXELS = 14;
+/** Maps that draw themselves become vectors up to this many pixels in all. */
+const MOST_IN_ALL = 2 * MOST_CELLS;
 /** A shadow within an element along its lower edge, or its upper one. */
 const BAR = /(rgba?\([^)]*\)) 0px (-?)([\d.]+)px 0px 0px inset/g;
 
-/** Draw an element with all that it contains; canvases that become images have `density` pixels a CSS pixel. */
-export async function pictureOf(element: HTMLElement, density: number, vectors: boolean): Promise<Picture> {
+/** Draw an element with all that it contains, and no empty room around it. */
+export async function pictureOf(element: HTMLElement, wanted: Wanted): Promise<Picture> {
   const canvases = [...element.querySelectorAll("canvas")].filter(shown);
-  const recorders = vectors ? await record(canvases) : new Map<HTMLCanvasElement, Recorder>();
+  const recorders = await record(canvases);
   try {
-    pixelDensity.value = density;
+    pixelDensity.value = wanted.density;
     await drawn();
-    return new Walk(element, recorders).picture();
+    return new Walk(element, recorders, wanted).picture();
   } finally {
     pixelDensity.value = null;
   }
@@ -68,32 +87,57 @@ class Walk {
   readonly #parts: string[] = [];
   /** What was drawn lies within these, in pixels of the window. */
   readonly #bounds = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
+  /** Pixels of maps that became vectors. */
+  #cells = 0;
   readonly #measuring = new OffscreenCanvas(1, 1).getContext("2d")!;
 
   constructor(
     readonly root: HTMLElement,
     readonly recorders: ReadonlyMap<HTMLCanvasElement, Recorder>,
+    readonly wanted: Wanted,
   ) {}
 
   picture(): Picture {
     this.#element(this.root);
     const paper = getComputedStyle(this.root.closest(".headlight")!).backgroundColor;
+    const titled = this.#title();
     const { left, top, right, bottom } = this.#bounds;
     const [x, y] = [Math.floor(left - MARGIN), Math.floor(top - MARGIN)];
     const [width, height] = [Math.ceil(right + MARGIN) - x, Math.ceil(bottom + MARGIN) - y];
     const ground = `<rect width="${width}" height="${height}" fill="${paper}"/>`;
+    const { mm, title } = this.wanted;
+    const size = (pixels: number) => (mm === null ? pixels : `${round((mm * pixels) / width)}mm`);
     const svg =
-      `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" ` +
-      `viewBox="0 0 ${width} ${height}">${ground}<g transform="translate(${-x} ${-y})">` +
-      `${this.#parts.join("\n")}</g></svg>`;
+      `<svg xmlns="http://www.w3.org/2000/svg" width="${size(width)}" height="${size(height)}" ` +
+      `viewBox="0 0 ${width} ${height}"><title>${escaped(title)}</title>${ground}` +
+      `<g transform="translate(${-x} ${-y})">${titled}${this.#parts.join("\n")}</g></svg>`;
     return { svg, width, height };
   }
 
+  /** The title in lines above what was drawn. */
+  #title(): string {
+    const { left, right, top } = this.#bounds;
+    const { fontFamily, color } = getComputedStyle(this.root);
+    this.#measuring.font = `600 ${TITLE_PIXELS}px ${fontFamily}`;
+    const width = (line: string) => this.#measuring.measureText(line).width;
+    const lines = wrapped(this.wanted.title, Math.max(right - left, 240), width);
+    return lines
+      .map((line, i) => {
+        const y = top - MARGIN - 1.4 * TITLE_PIXELS * (lines.length - 1 - i);
+        this.#grow(left, y - TITLE_PIXELS, width(line), TITLE_PIXELS);
+        return (
+          `<text x="${round(left)}" y="${round(y)}" font-family="${escaped(fontFamily)}" font-weight="600" ` +
+          `font-size="${TITLE_PIXELS}" fill="${color}">${escaped(line)}</text>`
+        );
+      })
+      .join("");
+  }
+
   #element(element: Element): void {
-    if (element.matches(LEFT_OUT)) return;
+    if (element.matches(this.wanted.figure ? `${LEFT_OUT}, ${BESIDE}` : LEFT_OUT)) return;
     const style = getComputedStyle(element);
     if (style.display === "none" || style.visibility === "hidden") return;
-    if (element instanceof HTMLCanvasElement) this.#canvas(element, style);
+    if (element instanceof HTMLCanvasElement) this.#canvas(element);
     else if (element instanceof SVGSVGElement) this.#drawing(element);
     else {
       this.#boxes(element, style);
@@ -179,11 +223,12 @@ class Walk {
     );
   }
 
-  #canvas(canvas: HTMLCanvasElement, style: CSSStyleDeclaration): void {
+  #canvas(canvas: HTMLCanvasElement): void {
     const { left: x, top: y, width, height } = canvas.getBoundingClientRect();
-    this.#grow(x, y, width, height);
     const recorder = this.recorders.get(canvas);
     if (recorder !== undefined) {
+      const { x: dx, y: dy, width: across, height: down } = extentOf(recorder.parts, width, height);
+      this.#grow(x + dx, y + dy, across, down);
       this.#parts.push(
         `<svg x="${round(x)}" y="${round(y)}" width="${round(width)}" height="${round(height)}" overflow="hidden">`,
         ...recorder.parts,
@@ -191,11 +236,10 @@ class Walk {
       );
       return;
     }
-    const pixels = style.imageRendering === "auto" ? "" : ` image-rendering="${style.imageRendering}"`;
-    this.#parts.push(
-      `<image x="${round(x)}" y="${round(y)}" width="${round(width)}" height="${round(height)}" ` +
-        `preserveAspectRatio="none"${pixels} href="${canvas.toDataURL("image/png")}"/>`,
-    );
+    this.#grow(x, y, width, height);
+    const own = canvas.classList.contains("map");
+    if (own) this.#cells += canvas.width * canvas.height;
+    this.#parts.push(drawnCanvas(canvas, [x, y, width, height], own && this.#cells <= MOST_IN_ALL ? "cells" : own));
   }
 
   /** The shapes of an SVG element, with the colours that the stylesheet gives them. */
@@ -231,4 +275,13 @@ class Walk {
   }
 }
 
-type Place = readonly [x: number, y: number, width: number, height: number];
+/** Where something was drawn within a canvas: a map does not fill its frame. */
+function extentOf(parts: readonly string[], width: number, height: number): DOMRect {
+  const probe = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  probe.innerHTML = `<g>${parts.join("")}</g>`;
+  document.body.append(probe);
+  const { x, y, right, bottom } = DOMRect.fromRect((probe.firstChild as SVGGElement).getBBox());
+  probe.remove();
+  const [left, top] = [Math.max(x, 0), Math.max(y, 0)];
+  return new DOMRect(left, top, Math.min(right, width) - left, Math.min(bottom, height) - top);
+}

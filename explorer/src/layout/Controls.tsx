@@ -135,7 +135,7 @@ export function Choice<T extends string>({ label, of, names, change }: ChoicePro
 }
 
 /** Steps through layers and heads, and the heads that are chosen besides. */
-function HeadSteps() {
+export function HeadSteps() {
   const store = useStore();
   const model = store.model.value;
   const [layer, head] = store.current.value;

@@ -25,10 +25,16 @@ export const DIRECTIONS = ["from", "to"] as const;
 export const COLOURS = ["auto", "viridis", "cividis", "magma"] as const;
 export const SCALES = ["linear", "sqrt", "log"] as const;
 export const FLOW_HEADS = ["all", "chosen"] as const;
+/** Lines of all tokens, or of those of the first text, A, or the second to those of one of them. */
+export const LINES_OF = ["all", "aa", "ab", "ba", "bb"] as const;
 export const THEMES = ["auto", "light", "dark"] as const;
 /** How words are explained; "auto" is the service's own choice. */
 export const METHODS = ["auto", "parts", "occlusion", "gradient"] as const;
 export const EFFECTS = ["off", "on"] as const;
+/** Which head stands beside the current one. */
+export const BESIDE_HEADS = ["same", "own", "similar"] as const;
+/** How tokens of a comparison are aligned; "auto" is by their places, where that can be. */
+export const ALIGNMENTS = ["auto", "words"] as const;
 export const UNITS = ["word", "token", "sentence"] as const;
 
 export const FIELDS = {
@@ -50,6 +56,8 @@ export const FIELDS = {
   special: oneOf(SPECIAL),
   /** Whether a pinned token shows where it looks, or what looks at it. */
   direction: oneOf(DIRECTIONS),
+  /** Whether the first pin is a query and the second a key, of which every head has one weight. */
+  edge: oneOf(EFFECTS),
   /** What cells of the grid show: thumbnails, or a statistic. */
   cells: text(NAME_CHARACTERS, "maps"),
   /** The statistic that orders the table, after "-" the largest first; none is layer by layer. */
@@ -60,10 +68,16 @@ export const FIELDS = {
   besideModel: optional(NAME_CHARACTERS),
   /** The view in which both are shown, or "difference". */
   besideView: text(NAME_CHARACTERS, "text"),
+  besideHead: oneOf(BESIDE_HEADS),
+  /** The heads beside, if they are their own. */
+  besideHeads: list(headId),
+  besideAlign: oneOf(ALIGNMENTS),
   colours: oneOf(COLOURS),
   scale: oneOf(SCALES, "sqrt"),
   /** Lines of a row are the fewest that have this share of its mass. */
   mass: number(0, 1, 0.7),
+  /** The texts of a pair between which lines lead. */
+  linesOf: oneOf(LINES_OF),
   /** The strongest edges of each layer that a flow follows. */
   edges: integer(1, 40, 12),
   /** Whether edges of a flow are the mean of all heads, or of the chosen ones. */

@@ -135,6 +135,30 @@ export class Store {
     return this.fields.pinned.value.filter((position) => indexOf.has(position));
   }
 
+  /** Whether two pins are an edge. */
+  readonly edging = computed(() => this.fields.edge.value === "on" && this.fields.direction.value === "from");
+
+  /** The pins of an input whose weights are shown: of an edge the query alone. */
+  sourcesIn(overview: Pick<Overview, "indexOf">): readonly number[] {
+    const pinned = this.pinnedIn(overview);
+    return this.edging.value ? pinned.slice(0, 1) : pinned;
+  }
+
+  /** The pinned query and key; null unless both are there. */
+  edgeIn(overview: Pick<Overview, "indexOf">): readonly [query: number, key: number] | null {
+    const [query, key] = this.edging.value ? this.pinnedIn(overview) : [];
+    return query === undefined || key === undefined ? null : [query, key];
+  }
+
+  /** Pin a query and a key, and have grid and table show that weight of every head. */
+  pinEdge(query: number, key: number): void {
+    batch(() => {
+      this.fields.pinned.value = [query, key];
+      this.fields.cells.value = "edge";
+      this.fields.sort.value = "-edge";
+    });
+  }
+
   /** Read `/info`; a failure is in `infoError`. */
   async readInfo(): Promise<void> {
     try {
@@ -229,18 +253,27 @@ export class Store {
     });
   }
 
-  /** Pin a token alone, or with `add` beside others; once more takes the pin out. */
-  pin(position: number, add: boolean): void {
+  /**
+   * Pin a token alone, or with `add` beside others; once more takes the pin out. Of an edge it is the query, or after
+   * one the key.
+   */
+  pin(position: number, add: boolean, edges = this.edging.peek()): void {
     const pinned = this.pinned.value;
+    if (edges && pinned.length === 1) {
+      this.pinEdge(pinned[0]!, position);
+      return;
+    }
     const others = pinned.filter((other) => other !== position);
     const was = others.length < pinned.length;
-    this.fields.pinned.value = add
-      ? was
-        ? others
-        : [...pinned, position]
-      : was && pinned.length === 1
-        ? []
-        : [position];
+    this.fields.pinned.value = edges
+      ? [position]
+      : add
+        ? was
+          ? others
+          : [...pinned, position]
+        : was && pinned.length === 1
+          ? []
+          : [position];
   }
 }
 

@@ -17,7 +17,7 @@ const NOTHING: Active = { positions: [], weights: null, error: null };
 /** Read them; within a computed signal or an effect this follows all that they depend on. */
 export function activeWeights(store: Store, overview: Overview): Active {
   const heads = store.headsOf(overview);
-  const pinned = store.pinnedIn(overview);
+  const pinned = store.sourcesIn(overview);
   const hovered = store.hovered.value;
   const whole = fitsWhole(overview.tokens, overview.heads, store.limit.value);
   // Of a long input each row is a request of its own: pointing at a token does not send one.

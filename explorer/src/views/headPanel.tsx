@@ -4,11 +4,13 @@ import { useComputed } from "@preact/signals";
 import { mapOf } from "../data/maps.js";
 import type { Overview } from "../data/overview.js";
 import { fitsWhole } from "../data/requests.js";
+import { rangeOf } from "../drawing/colours.js";
 import { weightText } from "../drawing/numbers.js";
 import { headText, STATISTICS, statisticOf } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
 import { headName, type Store } from "../state/store.js";
 import { MapCanvas } from "./mapCanvas.js";
+import { ScaleBar } from "./scaleBar.js";
 
 export function HeadPanel({ overview }: { overview: Overview }) {
   const store = useStore();
@@ -22,6 +24,7 @@ export function HeadPanel({ overview }: { overview: Overview }) {
       {map.value !== null && (
         <MapCanvas weights={map.value} signed={weights === "score"} label={`Map of ${headText(overview, id)}`} />
       )}
+      {map.value !== null && <ScaleBar range={rangeOf(map.value, weights === "score")} />}
       <dl>
         {STATISTICS.slice(0, 7).map(({ name: statistic, title, told }) => (
           <div key={statistic} title={told}>

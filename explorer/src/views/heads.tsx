@@ -2,18 +2,21 @@
 
 import type { Statistic } from "../../../client/js/src/index.js";
 import type { Overview } from "../data/overview.js";
-import { highlights } from "../drawing/colours.js";
-import { weightText } from "../drawing/numbers.js";
 import { headText, limitOf, STATISTICS, type StatisticEntry, statisticOf } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
 import type { HeadId } from "../state/fields.js";
+import { EdgeHeads, useEdge } from "./edge.js";
 import { HeadGrid } from "./headGrid.js";
 import { HeadPanel } from "./headPanel.js";
 import { MapCanvas } from "./mapCanvas.js";
+import { RatedGrid, ValueCell } from "./ranking.js";
+import { ScaleBar } from "./scaleBar.js";
 import type { ViewProps } from "./view.js";
 
 export function HeadsView({ overview }: ViewProps) {
   const { cells } = useStore().fields;
+  const edge = useEdge(overview);
+  const shownEdge = cells.value === "edge" ? edge : null;
   const statistic = STATISTICS.find(({ name }) => name === cells.value) ?? null;
   // Of a long input there are no thumbnails.
   const shown = statistic ?? (overview.thumbnails === null ? STATISTICS[0]! : null);
@@ -24,11 +27,12 @@ export function HeadsView({ overview }: ViewProps) {
           <label>
             <span>Cells show</span>
             <select
-              value={shown?.name ?? "maps"}
+              value={shownEdge === null ? (shown?.name ?? "maps") : "edge"}
               onChange={({ currentTarget }) => {
                 cells.value = currentTarget.value;
               }}
             >
+              {edge !== null && <option value="edge">{edge.title}</option>}
               {overview.thumbnails !== null && <option value="maps">maps</option>}
               {STATISTICS.map(({ name, title }) => (
                 <option key={name} value={name}>
@@ -38,13 +42,26 @@ export function HeadsView({ overview }: ViewProps) {
             </select>
           </label>
           <p class="note">
-            {shown === null ? "Each map has its own range of colours." : `${shown.title}: ${shown.told}.`} Click opens
-            a head, Shift-click adds it, a double click leaves it alone.
+            {shownEdge !== null
+              ? `The weight ${edge!.title} in every head.`
+              : shown === null
+                ? "Each map has its own range of colours."
+                : `${shown.title}: ${shown.told}.`}{" "}
+            Click opens a head, Shift-click adds it, a double click leaves it alone.
           </p>
         </div>
-        <Grid overview={overview} statistic={shown} />
+        {shownEdge === null ? <Grid overview={overview} statistic={shown} /> : <RatedGrid {...shownEdge} />}
+        {shownEdge === null &&
+          (shown === null ? (
+            <ScaleBar range={["least", "largest of each map"]} />
+          ) : (
+            <ScaleBar range={[0, limitOf(shown.name, overview.kept.length)]} texts linear />
+          ))}
       </div>
-      <HeadPanel overview={overview} />
+      <div>
+        <EdgeHeads overview={overview} />
+        <HeadPanel overview={overview} />
+      </div>
     </div>
   );
 }
@@ -73,10 +90,6 @@ function Thumbnail({ overview, id }: { overview: Overview; id: HeadId }) {
 
 /** A statistic as a number on its colour. */
 function Value({ overview, id, name }: { overview: Overview; id: HeadId; name: Statistic }) {
-  const store = useStore();
   const value = statisticOf(overview, name, id);
-  const inks = highlights(store.fields.colours.value, store.dark.value);
-  const share = value / (limitOf(name, overview.kept.length) || 1);
-  const { background, ink } = inks[Math.round(Math.min(Math.max(share || 0, 0), 1) * (inks.length - 1))]!;
-  return <span style={{ backgroundColor: background, color: ink }}>{weightText(value)}</span>;
+  return <ValueCell value={value} share={value / (limitOf(name, overview.kept.length) || 1)} />;
 }

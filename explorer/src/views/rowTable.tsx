@@ -6,6 +6,7 @@ import { largest, weightText } from "../drawing/numbers.js";
 import { sentence } from "../layout/Problems.js";
 import { headName, type Store } from "../state/store.js";
 import { activeWeights } from "./active.js";
+import { EdgeHeads, EdgeWeight } from "./edge.js";
 
 const SHOWN = 12;
 
@@ -24,6 +25,7 @@ export function RowTable({ overview, store }: { overview: Overview; store: Store
   const most = weights === null || order.length === 0 ? 0 : weights[order[0]!]!;
   return (
     <aside class="row-table" aria-busy={weights === null && error === null}>
+      <EdgeWeight overview={overview} />
       <table>
         <caption>
           <Caption overview={overview} store={store} positions={positions} />
@@ -65,6 +67,7 @@ export function RowTable({ overview, store }: { overview: Overview; store: Store
           {all.value ? `Show the largest ${SHOWN}` : `Show all ${weights.length.toLocaleString("en")}`}
         </button>
       )}
+      <EdgeHeads overview={overview} />
     </aside>
   );
 }

@@ -4,9 +4,12 @@ import { BLOCKS } from "../data/blocks.js";
 import type { Overview } from "../data/overview.js";
 import { weightText } from "../drawing/numbers.js";
 import { allHeads, STATISTICS, sortedHeads, statisticOf } from "../drawing/statistics.js";
+import { csvOf } from "../export/csv.js";
+import { saveFile } from "../export/save.js";
 import { useStore } from "../layout/context.js";
 import type { HeadId } from "../state/fields.js";
 import { headName, sameHead } from "../state/store.js";
+import { useEdge } from "./edge.js";
 import { BLOCK_TITLES } from "./pairs/pairs.js";
 import { blockOf, useBlocks } from "./pairs/useBlocks.js";
 import { SimilarityTable } from "./similarities.js";
@@ -27,6 +30,11 @@ export function TableView({ overview }: ViewProps) {
         Means over all rows of the probabilities. Click a title to sort; click a head to open it, Shift-click to add
         it.
       </p>
+      <div class="view-tools">
+        <button type="button" onClick={() => saveFile(tableOf(columns, heads), "headlight-heads.csv")}>
+          Save as CSV
+        </button>
+      </div>
       <div class="scroll">
         <table class="heads-table">
           <caption class="unseen">Statistics of all heads</caption>
@@ -75,6 +83,13 @@ export function TableView({ overview }: ViewProps) {
   );
 }
 
+/** The table in the order that it is shown in, with all digits. */
+function tableOf(columns: readonly Column[], heads: readonly HeadId[]): Blob {
+  const rows = heads.map((id) => [...id, ...columns.map(({ rate }) => rate(id))]);
+  const titles = columns.map(({ name, title }) => (name === "edge" ? title : name));
+  return new Blob([csvOf([["layer", "head", ...titles], ...rows])], { type: "text/csv" });
+}
+
 interface Column {
   readonly name: string;
   readonly title: string;
@@ -84,11 +99,13 @@ interface Column {
 
 /** The statistics, and of a pair its blocks. */
 function useColumns(overview: Overview): readonly Column[] {
+  const edge = useEdge(overview);
   const blocks = useBlocks(overview).value;
-  const statistics = STATISTICS.map((entry) => ({
+  const statistics: Column[] = STATISTICS.map((entry) => ({
     ...entry,
     rate: (id: HeadId) => statisticOf(overview, entry.name, id),
   }));
+  if (edge !== null) statistics.unshift({ ...edge, name: "edge", told: "the weight of the pinned edge" });
   if (typeof blocks.problem === "string") return statistics;
   const own = BLOCKS.map((name) => ({
     name,

@@ -1,6 +1,6 @@
 /** The text itself: a pinned token colours all others by their weights, out of it or into it. */
 
-import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
+import { batch, useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { Fragment } from "preact";
 import { useId, useRef } from "preact/hooks";
 import type { Unit } from "../data/overview.js";
@@ -11,6 +11,7 @@ import type { State } from "../state/fields.js";
 import type { Store } from "../state/store.js";
 import { activeWeights } from "./active.js";
 import { RowTable } from "./rowTable.js";
+import { ScaleBar } from "./scaleBar.js";
 import type { ViewProps } from "./view.js";
 
 export function TextView({ overview }: ViewProps) {
@@ -23,6 +24,7 @@ export function TextView({ overview }: ViewProps) {
           <Find units={overview.units} />
         </div>
         <TokenList overview={overview} />
+        <WeightBar overview={overview} />
         {overview.truncated && (
           <p class="note">
             The input was cut: the model reads {overview.tokens.toLocaleString("en")} of{" "}
@@ -35,25 +37,40 @@ export function TextView({ overview }: ViewProps) {
   );
 }
 
+/** The range of the weights that colour the tokens. */
+function WeightBar({ overview }: ViewProps) {
+  const store = useStore();
+  const range = useComputed(() => {
+    const { weights } = activeWeights(store, overview);
+    return weights === null ? null : rangeOf(weights, overview.subject.weights === "score");
+  });
+  return <ScaleBar range={range.value} texts />;
+}
+
 /** Whether weights go out of the pinned token or into it. */
 export function Directions() {
-  const { direction } = useStore().fields;
+  const { direction, edge } = useStore().fields;
   // In a comparison there are two of these.
   const name = useId();
   return (
     <fieldset class="switch">
       <legend class="unseen">Direction</legend>
-      {(["from", "to"] as const).map((value) => (
+      {(["from", "to", "edge"] as const).map((value) => (
         <label key={value}>
           <input
             type="radio"
             name={name}
-            checked={direction.value === value}
-            onChange={() => {
-              direction.value = value;
-            }}
+            checked={(edge.value === "on" && direction.value === "from" ? "edge" : direction.value) === value}
+            onChange={() =>
+              batch(() => {
+                edge.value = value === "edge" ? "on" : "off";
+                direction.value = value === "to" ? "to" : "from";
+              })
+            }
           />
-          <span>{value === "from" ? "where it looks" : "what looks at it"}</span>
+          <span title={value === "edge" ? "Pin a token, then one that it looks at: all heads by that weight" : ""}>
+            {{ from: "where it looks", to: "what looks at it", edge: "an edge" }[value]}
+          </span>
         </label>
       ))}
     </fieldset>
@@ -119,9 +136,10 @@ function TokenList({ overview }: ViewProps) {
     });
   });
   useSignalEffect(() => {
-    const pinned = store.pinnedIn(overview);
+    const pinned = store.sourcesIn(overview);
     const { weights } = active.value;
-    if (pinned.length > 0 && weights !== null) store.spoken.value = told(overview, pinned, weights);
+    if (pinned.length > 0 && store.edgeIn(overview) === null && weights !== null)
+      store.spoken.value = told(overview, pinned, weights);
   });
   const at = (event: Event): number | null => {
     const token = (event.target as Element).closest<HTMLElement>("[data-position]");
@@ -180,7 +198,7 @@ function Tokens(props: { units: readonly Unit[]; kept: ReadonlyMap<number, numbe
   return props.units.map((unit, i) => (
     <Fragment key={unit.position}>
       {unit.broken && <br />}
-      {i > 0 && unit.segment !== props.units[i - 1]!.segment && <hr class="between" />}
+      {i > 0 && unit.segment !== props.units[i - 1]!.segment && <hr class="between" role="presentation" />}
       {unit.spaced && !unit.broken && " "}
       <span
         role="option"

@@ -3,15 +3,17 @@
 import { batch, useSignal, useSignalEffect } from "@preact/signals";
 import type { Overview } from "../../data/overview.js";
 import { keyOf } from "../../data/requests.js";
-import { Choice } from "../../layout/Controls.js";
+import { Choice, HeadSteps } from "../../layout/Controls.js";
 import { StoreContext, useStore } from "../../layout/context.js";
 import { Area } from "../../layout/Inputs.js";
 import { sentence } from "../../layout/Problems.js";
 import { headName, type Store } from "../../state/store.js";
 import { SINGLE_VIEWS } from "../single.js";
 import type { ViewProps } from "../view.js";
+import { sameTokens } from "./align.js";
 import { DifferenceView } from "./difference.js";
-import { nothingBeside, useOther } from "./other.js";
+import { namedHead } from "./distances.js";
+import { type Beside, nothingBeside, useOther } from "./other.js";
 
 const SHOWN = Object.fromEntries([
   ...SINGLE_VIEWS.map(({ name, title }) => [name, title]),
@@ -20,24 +22,65 @@ const SHOWN = Object.fromEntries([
 
 export function CompareView({ overview }: ViewProps) {
   const store = useStore();
-  const other = useOther(store);
-  const { besideView } = store.fields;
-  const nothing = nothingBeside(store) && overview.subject.ablated.length === 0;
+  const beside = useOther(store);
+  const { besideView, besideHead } = store.fields;
+  const nothing = nothingBeside(store) && overview.subject.ablated.length === 0 && besideHead.value === "same";
   return (
     <div class="compare-view">
       <Entry store={store} />
+      <div class="view-tools">
+        <Choice label="Show" of={besideView} names={SHOWN} />
+        <HeadBeside beside={beside} />
+        <Alignments beside={beside} />
+      </div>
       {nothing ? (
-        <p class="note">Enter another text, or choose another model: both are shown side by side.</p>
+        <p class="note">Enter another text, or choose another model or head: both are shown side by side.</p>
       ) : (
-        <>
-          <div class="view-tools">
-            <Choice label="Show" of={besideView} names={SHOWN} />
-          </div>
-          <Both overview={overview} other={other} />
-        </>
+        <Both overview={overview} beside={beside} />
       )}
     </div>
   );
+}
+
+/** Which head stands beside the current one. */
+function HeadBeside({ beside: { other, distances } }: { beside: Beside }) {
+  const { fields } = useStore();
+  const { besideHead, besideHeads } = fields;
+  const { problem, layers, found } = distances.value;
+  const searching = besideHead.value === "similar" && typeof problem !== "string" && found.length < layers;
+  return (
+    <>
+      <Choice
+        label="Head beside"
+        of={besideHead}
+        names={{ same: "of the same number", similar: "the most similar", own: "any" }}
+        change={(mode) =>
+          batch(() => {
+            if (mode === "own") besideHeads.value = other.heads.peek();
+            besideHead.value = mode;
+          })
+        }
+      />
+      {besideHead.value === "own" && (
+        <StoreContext.Provider value={other}>
+          <HeadSteps />
+        </StoreContext.Provider>
+      )}
+      {searching && <progress max={layers} value={found.length} aria-label="Layers compared" />}
+      {besideHead.value === "similar" && typeof problem === "string" && <p class="note">{problem}</p>}
+    </>
+  );
+}
+
+/** How tokens are aligned, where there is a choice. */
+function Alignments({ beside: { both } }: { beside: Beside }) {
+  const { besideAlign } = useStore().fields;
+  if (both.value === null) return null;
+  const { first, second, aligned } = both.value;
+  const choice = besideAlign.value === "words" || (aligned.byPlace && !sameTokens(first.kept, second.kept));
+  return choice ? (
+    <Choice label="Tokens are aligned" of={besideAlign} names={{ auto: "by place", words: "by what is the same" }} />
+  ) : null;
 }
 
 /** What stands beside. */
@@ -91,26 +134,29 @@ function Entry({ store }: { store: Store }) {
   );
 }
 
-function Both({ overview, other }: { overview: Overview; other: Store }) {
-  const { besideView } = useStore().fields;
+function Both({ overview, beside: { other, both, distances } }: ViewProps & { beside: Beside }) {
+  const store = useStore();
+  const { besideView } = store.fields;
   const loaded = other.overview.value;
   if (loaded?.state === "failed") return <p class="problem">{sentence(loaded.error)}</p>;
   if (loaded?.state !== "ready") return <p class="note">Loading…</p>;
   // What a view computes follows signals, and so not another overview: that takes another view.
   const [one, two] = [overview.subject, loaded.value.subject].map(keyOf);
   if (besideView.value === "difference") {
-    return <DifferenceView first={overview} second={loaded.value} key={`${one} ${two}`} />;
+    if (both.value === null) return <p class="note">Loading…</p>;
+    const key = `${one} ${two} ${both.value.aligned.byPlace}`;
+    return <DifferenceView both={both.value} other={other} distances={distances} key={key} />;
   }
   const { View, name } = SINGLE_VIEWS.find((entry) => entry.name === besideView.value) ?? SINGLE_VIEWS[0]!;
   return (
     <div class="sides">
       <section class="view side" aria-label="First">
-        <h2>{sideName(overview)}</h2>
+        <h2>{sideName(overview, store)}</h2>
         <View overview={overview} key={`${name} ${one}`} />
       </section>
       <StoreContext.Provider value={other}>
         <section class="view side" aria-label="Second">
-          <h2>{sideName(loaded.value)}</h2>
+          <h2>{sideName(loaded.value, other)}</h2>
           <View overview={loaded.value} key={`${name} ${two}`} />
         </section>
       </StoreContext.Provider>
@@ -118,7 +164,11 @@ function Both({ overview, other }: { overview: Overview; other: Store }) {
   );
 }
 
-function sideName({ subject: { model, ablated }, tokens }: Overview): string {
-  const without = ablated.length > 0 ? `, without ${ablated.map(headName).join(", ")}` : "";
-  return `${model.name}, ${tokens.toLocaleString("en")} tokens${without}`;
+function sideName(overview: Overview, store: Store): string {
+  const { subject, tokens } = overview;
+  const without = subject.ablated.length > 0 ? `, without ${subject.ablated.map(headName).join(", ")}` : "";
+  const heads = store.headsOf(overview);
+  const named =
+    heads.length === 1 ? namedHead(overview, heads[0]!) : `${heads.length} heads of ${subject.model.name}`;
+  return `${named}, ${tokens.toLocaleString("en")} tokens${without}`;
 }

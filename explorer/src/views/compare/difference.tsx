@@ -1,27 +1,33 @@
-/** The map of a head in the second input minus that in the first, where both have the same tokens. */
+/** The map of the second head minus that of the first, in the rows and columns that stand for each other. */
 
-import { useComputed, useSignal } from "@preact/signals";
+import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import type { Loaded, Loader } from "../../data/loader.js";
 import { mapOf } from "../../data/maps.js";
 import type { Overview } from "../../data/overview.js";
-import { fitsWhole } from "../../data/requests.js";
+import { cut, minus } from "../../drawing/difference.js";
+import { largestSize } from "../../drawing/diverging.js";
 import { largest, signedText, weightText } from "../../drawing/numbers.js";
-import { useStore } from "../../layout/context.js";
+import { StoreContext, useStore } from "../../layout/context.js";
 import { sentence } from "../../layout/Problems.js";
 import type { HeadId } from "../../state/fields.js";
-import { headName, type Store } from "../../state/store.js";
+import type { Store } from "../../state/store.js";
 import type { Cell } from "../maps/signedDrawing.js";
 import { SignedMapFrame } from "../maps/signedMap.js";
-import { sameTokens } from "./align.js";
+import { RankedHeads, type Rated, RatedGrid } from "../ranking.js";
+import { Directions } from "../text.js";
+import { ColourBar } from "../why/colourBar.js";
+import { UnitText } from "../why/unitText.js";
+import { type Both, type Distances, distanceOf, isDone, namedHead, withoutDifference } from "./distances.js";
 
-interface Both {
-  readonly first: Overview;
-  readonly second: Overview;
+interface DifferenceProps {
+  readonly both: Both;
+  readonly other: Store;
+  readonly distances: ReadonlySignal<Distances>;
 }
 
-/** Maps of a head, (N, N) each. */
-export interface Difference {
+/** Of a head of either input, (P, P) and (P, P + 1). */
+interface Difference {
   readonly size: number;
   readonly first: Float32Array;
   readonly second: Float32Array;
@@ -30,110 +36,211 @@ export interface Difference {
 }
 
 const SHOWN = 10;
+/** Tokens without a counterpart that are named. */
+const NAMED = 8;
 
-export function DifferenceView({ first, second }: Both) {
+export function DifferenceView({ both, other, distances }: DifferenceProps) {
   const store = useStore();
-  const found = useComputed(() => differenceOf(store, { first, second }));
-  const why = reason(store, { first, second });
+  const found = useComputed(() => differenceOf(store, other, both));
+  const why = withoutDifference(both, store.limit.value);
   if (why !== null) return <p class="note">{why}</p>;
   const loaded = found.value;
-  if (loaded.state === "failed") return <p class="problem">{sentence(loaded.error)}</p>;
-  if (loaded.state === "loading") return <p class="note">Loading…</p>;
-  return <Shown difference={loaded.value} overview={first} />;
-}
-
-interface ShownProps {
-  readonly difference: Difference;
-  readonly overview: Overview;
-}
-
-function Shown({ difference, overview }: ShownProps) {
-  const store = useStore();
-  const at = useSignal<Cell>([0, 0]);
-  const map = useMemo(() => {
-    const labels = overview.kept.map(({ label }) => label);
-    return { rows: labels, columns: labels, values: difference.values };
-  }, [difference, overview]);
-  const name = headName(store.current.value);
-  const order = largest(difference.values.map(Math.abs), SHOWN);
   return (
-    <div class="difference">
-      <div>
-        <p class="note">
-          {name}, second minus first: <span class="swatch above" aria-hidden="true" /> more in the second,{" "}
-          <span class="swatch below" aria-hidden="true" /> less. Point at a cell, or move with the arrow keys.
-        </p>
-        <SignedMapFrame
-          map={map}
-          at={at}
-          label={`Difference map of ${name}, rows look at columns`}
-          told={(cell) => told(difference, overview, cell)}
-        />
-      </div>
-      <table class="differences">
-        <caption>The largest differences</caption>
-        <thead>
-          <tr>
-            <th scope="col">From</th>
-            <th scope="col">To</th>
-            <th scope="col" class="number">
-              First
-            </th>
-            <th scope="col" class="number">
-              Second
-            </th>
-            <th scope="col" class="number">
-              Difference
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {order.map((i) => (
-            <tr key={i}>
-              <td class="label">{overview.kept[Math.floor(i / difference.size)]!.label}</td>
-              <td class="label">{overview.kept[i % difference.size]!.label}</td>
-              <td class="number">{weightText(difference.first[i]!)}</td>
-              <td class="number">{weightText(difference.second[i]!)}</td>
-              <td class="number">{signedText(difference.values[i]!)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+    <div class="difference-view">
+      {loaded.state === "failed" && <p class="problem">{sentence(loaded.error)}</p>}
+      {loaded.state === "loading" && <p class="note">Loading…</p>}
+      {loaded.state === "ready" && <Shown difference={loaded.value} both={both} other={other} />}
+      <AllHeads both={both} other={other} distances={distances} />
     </div>
   );
 }
 
-function told({ size, first, second, values }: Difference, { kept }: Overview, [row, column]: Cell): string {
-  const i = row * size + column;
-  const cell = `from “${kept[row]!.label}” to “${kept[column]!.label}”`;
-  return `${signedText(values[i]!)} ${cell}: ${weightText(first[i]!)} in the first, ${weightText(second[i]!)} in the second`;
+interface ShownProps {
+  readonly difference: Difference;
+  readonly both: Both;
+  readonly other: Store;
 }
 
-/** Why there is no difference, in a sentence; null if there is one. */
-function reason(store: Store, { first, second }: Both): string | null {
-  const [layer, head] = store.current.value;
-  if (!sameTokens(first.kept, second.kept)) {
-    return "The tokens are not the same, so that there is no difference of maps. The other views show both side by side.";
-  }
-  if (layer >= second.layers || head >= second.heads) {
-    return `${second.subject.model.name} has no ${headName([layer, head])}. Choose a head that both models have.`;
-  }
-  const whole = fitsWhole(first.tokens, Math.max(first.heads, second.heads), store.limit.value);
-  return whole ? null : "The texts are too long for a difference, which needs whole maps. Enter shorter ones.";
+function Shown({ difference, both: { first, second, aligned }, other }: ShownProps) {
+  const store = useStore();
+  const { labels } = aligned;
+  const map = useMemo(() => ({ rows: labels, columns: labels, values: difference.values }), [difference, labels]);
+  const order = largest(difference.values.map(Math.abs), SHOWN);
+  const cellOf = (i: number): Cell => [Math.floor(i / difference.size), i % difference.size];
+  const at = useSignal<Cell>(cellOf(order[0]!));
+  const [one, two] = [namedHead(first, store.current.value), namedHead(second, other.current.value)];
+  const told = ([row, column]: Cell): string => {
+    const [i, j] = [row * difference.size + column, row * (difference.size + 1) + column];
+    const cell = `from “${labels[row]}” to “${labels[column]}”`;
+    const [was, is] = [difference.first[j]!, difference.second[j]!].map(weightText);
+    return `${signedText(difference.values[i]!)} ${cell}: ${was} in the first, ${is} in the second`;
+  };
+  return (
+    <>
+      <h2>{one === two ? `${two}, second minus first` : `${two} minus ${one}`}</h2>
+      <LeftOut aligned={aligned} />
+      <Words difference={difference} first={first} aligned={aligned} />
+      <div class="difference">
+        <div>
+          <p class="note">
+            <span class="swatch above" aria-hidden="true" /> more in the second,{" "}
+            <span class="swatch below" aria-hidden="true" /> less. Point at a cell, or move with the arrow keys.
+          </p>
+          <SignedMapFrame map={map} at={at} label={`Difference map, ${two} minus ${one}`} told={told} />
+          <ColourBar most={largestSize(difference.values)} />
+        </div>
+        <table class="differences">
+          <caption>The largest differences</caption>
+          <thead>
+            <tr>
+              <th scope="col">From</th>
+              <th scope="col">To</th>
+              {["First", "Second", "Difference"].map((title) => (
+                <th scope="col" class="number" key={title}>
+                  {title}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {order.map((i) => {
+              const [row, column] = cellOf(i);
+              const j = row * (difference.size + 1) + column;
+              return (
+                <tr key={i}>
+                  <td class="label">{labels[row]}</td>
+                  <td class="label">{labels[column]}</td>
+                  <td class="number">{weightText(difference.first[j]!)}</td>
+                  <td class="number">{weightText(difference.second[j]!)}</td>
+                  <td class="number">{signedText(difference.values[i]!)}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+    </>
+  );
+}
+
+/** The tokens that stand for none of the other text, by name. */
+function LeftOut({ aligned: { left } }: Pick<Both, "aligned">) {
+  const named = left.flatMap((units, side) => {
+    if (units.length === 0) return [];
+    const names = units.slice(0, NAMED).map(({ label }) => `“${label}”`);
+    const more = units.length > NAMED ? ` and ${units.length - NAMED} more` : "";
+    return [`${names.join(", ")}${more} of the ${side === 0 ? "first" : "second"}`];
+  });
+  if (named.length === 0) return null;
+  return <p class="note left-out">Left out, without a counterpart: {named.join("; ")}.</p>;
+}
+
+/** The tokens of both, coloured by what those that are pinned, or the one that is pointed at, give more or less. */
+function Words({ difference, first, aligned }: Pick<ShownProps, "difference"> & Pick<Both, "first" | "aligned">) {
+  const store = useStore();
+  const chosen = useSignal<number | null>(null);
+  const { size, values } = difference;
+  const pinned = store.sourcesIn(first).map((position) => aligned.first.indexOf(first.indexOf.get(position)!));
+  const active = pinned.length > 0 ? pinned : chosen.value === null ? [] : [chosen.value];
+  const to = store.fields.direction.value === "to";
+  const effects = Float32Array.from({ length: size }, (_, i) =>
+    active.reduce((sum, one) => sum + (one < 0 ? 0 : values[to ? i * size + one : one * size + i]!), 0),
+  );
+  const { text, units } = useMemo(() => textOf(first, aligned), [first, aligned]);
+  return (
+    <>
+      <div class="view-tools">
+        <Directions />
+      </div>
+      <UnitText
+        label="Tokens of both, by the difference"
+        text={text}
+        segment={0}
+        units={units}
+        effects={effects}
+        most={largestSize(values)}
+        chosen={chosen}
+        pinned={pinned}
+        press={(i, add) => store.pin(first.kept[aligned.first[i]!]!.position, add)}
+      />
+    </>
+  );
+}
+
+/** The labels as one text. */
+function textOf({ kept }: Overview, { first, labels }: Both["aligned"]) {
+  let text = "";
+  let end = 0;
+  const offsets = labels.map((label, i): [number, number] => {
+    const { spaced, broken } = kept[first[i]!]!;
+    const between = i === 0 ? "" : broken ? "\n" : spaced || label.includes("/") ? " " : "";
+    text += between + label;
+    const begin = end + between.length;
+    end = begin + Array.from(label).length;
+    return [begin, end];
+  });
+  return { text, units: { text: labels, offsets, segment: labels.map(() => 0) } };
+}
+
+/** How far the heads are from each other. */
+function AllHeads({ both, other, distances }: DifferenceProps) {
+  const store = useStore();
+  const now = distances.value;
+  const { problem, found, layers, of } = now;
+  if (typeof problem === "string") return null;
+  const { weights } = both.first.subject;
+  const shares = weights === "probability" || weights === "rollout";
+  const rated: Rated = {
+    overview: now,
+    rate: (id) => distanceOf(now, id),
+    title: "difference",
+    ascending: of !== null,
+  };
+  return (
+    <section class="difference-heads" aria-label="Differences of all heads">
+      <h2>
+        {of === null
+          ? "How much every head differs"
+          : `How far the heads of ${both.second.subject.model.name} are from ${namedHead(both.first, of)}`}
+      </h2>
+      <p class="note">
+        {shares
+          ? "The share of a row’s weight that goes elsewhere, mean of the rows: 0 is the same, 1 nothing in common."
+          : "The mean size of the difference of a weight."}
+      </p>
+      {problem !== null && <p class="problem">{sentence(problem)}</p>}
+      {!isDone(now) && problem === null && <progress max={layers} value={found.length} aria-label="Layers" />}
+      {/* A click on a head of the second chooses what stands beside. */}
+      <StoreContext.Provider value={of === null ? store : other}>
+        <div class="heads-view">
+          <RatedGrid {...rated} />
+          <RankedHeads {...rated} />
+        </div>
+      </StoreContext.Provider>
+    </section>
+  );
 }
 
 /** Load both maps and take the one from the other. */
-function differenceOf(store: Store, { first, second }: Both): Loaded<Difference> {
-  if (reason(store, { first, second }) !== null) return { state: "loading" };
-  const id = store.current.value;
-  const [one, two] = [first, second].map((overview) => headMap(store.loader, overview, id));
-  if (one!.state !== "ready") return one!;
-  if (two!.state !== "ready") return two!;
-  const values = two!.value.map((weight, i) => weight - one!.value[i]!);
-  return { state: "ready", value: { size: first.kept.length, first: one!.value, second: two!.value, values } };
+function differenceOf(store: Store, other: Store, both: Both): Loaded<Difference> {
+  if (withoutDifference(both, store.limit.value) !== null) return { state: "loading" };
+  const { first, second, aligned } = both;
+  const one = headMap(store.loader, first, store.current.value, aligned.first);
+  const two = headMap(store.loader, second, other.current.value, aligned.second);
+  if (one.state !== "ready") return one;
+  if (two.state !== "ready") return two;
+  const size = aligned.first.length;
+  const values = minus(two.value, one.value, size);
+  return { state: "ready", value: { size, first: one.value, second: two.value, values } };
 }
 
-function headMap(loader: Loader, { subject }: Overview, [layer, head]: HeadId): Loaded<Float32Array> {
+function headMap(
+  loader: Loader,
+  { subject }: Overview,
+  [layer, head]: HeadId,
+  indices: readonly number[],
+): Loaded<Float32Array> {
   const maps = loader.layer(subject, layer).value;
-  return maps.state === "ready" ? { state: "ready", value: mapOf(maps.value, head) } : maps;
+  if (maps.state !== "ready") return maps;
+  return { state: "ready", value: cut(mapOf(maps.value, head), maps.value.size, indices) };
 }

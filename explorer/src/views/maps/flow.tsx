@@ -50,7 +50,7 @@ export function FlowView({ overview }: ViewProps) {
     return index === null ? null : kept[index]!.position;
   };
   const pin = (position: number, add: boolean): void => {
-    store.pin(position, add);
+    store.pin(position, add, false);
     store.spoken.value = `The flow begins at ${namesOf(store, overview)}.`;
   };
   const press = (event: KeyboardEvent): void => {

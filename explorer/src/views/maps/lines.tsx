@@ -2,17 +2,20 @@
 
 import { type ReadonlySignal, useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
+import { isIn, onlyBlock } from "../../data/blocks.js";
 import { mapOf } from "../../data/maps.js";
 import type { Overview } from "../../data/overview.js";
 import { headRow } from "../../data/weights.js";
 import { cssOf, hueOf, MOST_HUES } from "../../drawing/hues.js";
 import { type Lines, linesOf } from "../../drawing/lines.js";
 import { countText, largest, weightText } from "../../drawing/numbers.js";
+import { Choice } from "../../layout/Controls.js";
 import { useStore } from "../../layout/context.js";
 import { sentence } from "../../layout/Problems.js";
 import type { HeadId } from "../../state/fields.js";
 import type { Store } from "../../state/store.js";
 import { placeIn, prepare, useSize } from "../canvas.js";
+import { BLOCK_TITLES } from "../pairs/pairs.js";
 import { RowTable } from "../rowTable.js";
 import { Directions } from "../text.js";
 import type { ViewProps } from "../view.js";
@@ -160,6 +163,9 @@ export function LinesView({ overview }: ViewProps) {
         <div class="view-tools">
           <Directions />
           <Mass />
+          {overview.subject.pair !== null && (
+            <Choice label="Lines lead" of={store.fields.linesOf} names={{ all: "all", ...BLOCK_TITLES }} />
+          )}
           <Zoom zoom={zoom} all="All tokens" />
         </div>
         <Legend store={store} chosen={chosen} all={all} whole={isWhole(store, overview)} />
@@ -270,11 +276,13 @@ function coloured(chosen: readonly Chosen[], lines: readonly Lines[], dark: bool
 function allLines(store: Store, overview: Overview, chosen: readonly Chosen[]): AllLines {
   if (!isWhole(store, overview)) return { heads: chosen.map(() => NO_LINES), loading: false, error: null };
   const mass = store.fields.mass.value;
+  const block = blockIn(store, overview);
+  const filtered = (map: Float32Array) => (block === "all" ? map : onlyBlock(map, overview.kept, block));
   let loading = false;
   let error: Error | null = null;
   const heads = chosen.map(({ id: [layer, head] }) => {
     const maps = store.loader.layer(overview.subject, layer).value;
-    if (maps.state === "ready") return linesOf(mapOf(maps.value, head), maps.value.size, mass);
+    if (maps.state === "ready") return linesOf(filtered(mapOf(maps.value, head)), maps.value.size, mass);
     loading ||= maps.state === "loading";
     if (maps.state === "failed") error = maps.error;
     return NO_LINES;
@@ -286,7 +294,7 @@ function allLines(store: Store, overview: Overview, chosen: readonly Chosen[]): 
 function activeRows(store: Store, overview: Overview, chosen: readonly Chosen[]): Own[] {
   const whole = isWhole(store, overview);
   const hovered = store.hovered.value;
-  const pinned = store.pinnedIn(overview);
+  const pinned = store.sourcesIn(overview);
   const pointed = hovered !== null && whole && overview.indexOf.has(hovered) ? [hovered] : [];
   const positions = pinned.length > 0 ? pinned : pointed;
   const direction = store.fields.direction.value;
@@ -295,9 +303,24 @@ function activeRows(store: Store, overview: Overview, chosen: readonly Chosen[])
     index: overview.indexOf.get(position)!,
     weights: chosen.map(({ id: [layer, head] }) => {
       const loaded = headRow(store.loader, overview, layer, head, position, { direction, whole, rows: true });
-      return loaded.state === "ready" ? loaded.value : null;
+      return loaded.state === "ready" ? filteredRow(store, overview, loaded.value, position) : null;
     }),
   }));
+}
+
+/** The texts between which lines lead: of a single text there are none to choose. */
+function blockIn({ fields }: Store, { subject }: Overview) {
+  return subject.pair === null ? "all" : fields.linesOf.value;
+}
+
+/** The weights of a token that lines have: they lead from one text, or into one. */
+function filteredRow(store: Store, overview: Overview, weights: Float32Array, position: number): Float32Array {
+  const block = blockIn(store, overview);
+  if (block === "all") return weights;
+  const { kept, indexOf } = overview;
+  const own = kept[indexOf.get(position)!]!;
+  const to = store.fields.direction.value === "to";
+  return weights.map((weight, i) => ((to ? isIn(block, kept[i]!, own) : isIn(block, own, kept[i]!)) ? weight : 0));
 }
 
 function linesOfTokens(store: Store, count: number, chosen: readonly Chosen[], own: readonly Own[]): Lines[] {
@@ -331,7 +354,7 @@ function summary(store: Store, overview: Overview, chosen: readonly Chosen[], { 
   const counts = chosen.map(({ name }, i) => `${name} ${countText(heads[i]!.keys.length, "line")}`);
   const share = `${Math.round(100 * store.fields.mass.value)} % of each row's mass`;
   const whole = isWhole(store, overview) ? `${counts.join(", ")} have ${share}.` : "";
-  const pinned = store.pinnedIn(overview).map((position) => overview.units[position]!.label);
+  const pinned = store.sourcesIn(overview).map((position) => overview.units[position]!.label);
   const only = pinned.length > 0 ? ` Only the lines of ${pinned.join(", ")} are drawn.` : "";
   return `Lines between ${countText(overview.kept.length, "token")}. ${whole}${only} The table has the weights.`;
 }

@@ -158,22 +158,26 @@ function strokes(
   { row, offset, size }: Scene,
   { left, right, top }: Columns,
 ): void {
-  const paths = Array.from({ length: STEPS + 1 }, () => new Path2D());
+  // A picture records what is drawn, and cannot read a Path2D.
+  const paths = Array.from({ length: STEPS + 1 }, (): [number, number][] => []);
   for (let query = 0; query + 1 < lines.starts.length; query++) {
     const y0 = (query + 0.5) * row - offset;
     for (let i = lines.starts[query]!; i < lines.starts[query + 1]!; i++) {
       const y1 = (lines.keys[i]! + 0.5) * row - offset;
-      if (!crosses(y0, y1, size.height - top)) continue;
-      const path = paths[Math.ceil(opacity(lines.weights[i]!) * STEPS)]!;
-      path.moveTo(left, top + y0);
-      path.lineTo(right, top + y1);
+      if (crosses(y0, y1, size.height - top)) paths[Math.ceil(opacity(lines.weights[i]!) * STEPS)]!.push([y0, y1]);
     }
   }
   context.strokeStyle = cssOf(colour);
   context.lineWidth = 1.5;
   paths.forEach((path, step) => {
+    if (path.length === 0) return;
     context.globalAlpha = step / STEPS;
-    context.stroke(path);
+    context.beginPath();
+    for (const [y0, y1] of path) {
+      context.moveTo(left, top + y0);
+      context.lineTo(right, top + y1);
+    }
+    context.stroke();
   });
   context.globalAlpha = 1;
 }

@@ -13,6 +13,7 @@ import { sentence } from "../../layout/Problems.js";
 import { headName } from "../../state/store.js";
 import { prepare, useSize } from "../canvas.js";
 import { RowTable } from "../rowTable.js";
+import { ScaleBar } from "../scaleBar.js";
 import { Directions } from "../text.js";
 import type { ViewProps } from "../view.js";
 import { FIT, Zoom, zoomKey } from "../zoom.js";
@@ -75,7 +76,8 @@ export function MatrixView({ overview }: ViewProps) {
     store.dark.value;
     const context = prepare(above.current!, canvasSize.value);
     drawAbove(context, overview, size, place.value, camera.value, inksOf(above.current!), {
-      pinned: store.pinnedIn(overview),
+      pinned: store.sourcesIn(overview),
+      edge: store.edgeIn(overview),
       direction: store.fields.direction.value,
       at: at.value,
     });
@@ -100,7 +102,8 @@ export function MatrixView({ overview }: ViewProps) {
   };
   const pin = (cell: cameras.Cell, add: boolean): void => {
     const index = store.fields.direction.peek() === "from" ? cell.row : cell.column;
-    store.pin(overview.kept[index]!.position, add);
+    if (store.edging.peek()) store.pinEdge(overview.kept[cell.row]!.position, overview.kept[cell.column]!.position);
+    else store.pin(overview.kept[index]!.position, add);
     const pinned = store.pinned.value.includes(overview.kept[index]!.position);
     store.spoken.value = `${overview.kept[index]!.label} ${pinned ? "pinned" : "no longer pinned"}.`;
   };
@@ -177,6 +180,7 @@ export function MatrixView({ overview }: ViewProps) {
           <canvas ref={below} role="img" aria-label={summary(overview, shown.value, currentOf(store, overview))} />
           <canvas ref={above} aria-hidden="true" />
         </div>
+        <ScaleBar range={shown.value.range} />
         <p class="note told">
           {at.value === null ? nameOf(overview, currentOf(store, overview)) : told(overview, shown.value, at.value)}
         </p>

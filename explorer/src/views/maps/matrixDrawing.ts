@@ -76,7 +76,14 @@ export function drawMatrix(
   if (shown.margins !== null) drawMargins(context, shown.margins, shown.size, place, camera, inks, scale);
 }
 
-/** Draw the rows of pinned tokens, and the row and the column that cross at a cell. */
+interface Above {
+  readonly pinned: readonly number[];
+  readonly edge: readonly [query: number, key: number] | null;
+  readonly direction: "from" | "to";
+  readonly at: Cell | null;
+}
+
+/** Draw the rows of pinned tokens, the cell of a pinned edge, and the row and the column that cross at a cell. */
 export function drawAbove(
   context: CanvasRenderingContext2D,
   { kept, indexOf }: Overview,
@@ -84,7 +91,7 @@ export function drawAbove(
   place: Place,
   camera: Camera,
   inks: Inks,
-  { pinned, direction, at }: { pinned: readonly number[]; direction: "from" | "to"; at: Cell | null },
+  { pinned, edge, direction, at }: Above,
 ): void {
   const [width, height] = extent(place, camera, size);
   for (const position of pinned) {
@@ -94,6 +101,13 @@ export function drawAbove(
     context.save();
     if (direction === "from") band(context, place.left, y, width, thickness, place, inks);
     else band(context, x, place.top, thickness, height, place, inks);
+    context.restore();
+  }
+  if (edge !== null) {
+    const [row, column] = edge.map((position) => indexOf.get(position)!);
+    const [x, y] = toPixels(place, camera, column!, row!);
+    context.save();
+    band(context, x, y, Math.max(camera.cell, 3), Math.max(camera.cell, 3), place, inks);
     context.restore();
   }
   if (at === null) return;

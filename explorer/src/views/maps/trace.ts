@@ -16,7 +16,7 @@ type Rows = ReadonlyMap<number, Float32Array>;
 
 /** The tokens that a flow begins with: the pinned ones, or the first. */
 export function starts(store: Store, overview: Overview): readonly number[] {
-  const pinned = store.pinnedIn(overview);
+  const pinned = store.sourcesIn(overview);
   return pinned.length > 0 ? pinned : overview.kept.slice(0, 1).map(({ position }) => position);
 }
 

@@ -21,13 +21,16 @@ interface UnitTextProps {
   readonly most: number;
   /** The unit that is pointed at. */
   readonly chosen: Signal<number | null>;
+  /** Those that stay chosen, and what a click or Enter does. */
+  readonly pinned?: readonly number[];
+  press?(unit: number, add: boolean): void;
 }
 
 const STEPS: Record<string, number> = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 /** The height of the bar that repeats the largest number, in pixels. */
 const BAR = 4;
 
-export function UnitText({ label, text, segment, units, effects, most, chosen }: UnitTextProps) {
+export function UnitText({ label, text, segment, units, effects, most, chosen, pinned, press }: UnitTextProps) {
   const store = useStore();
   const scale = store.fields.scale.value;
   const list = useRef<HTMLDivElement>(null);
@@ -62,7 +65,7 @@ export function UnitText({ label, text, segment, units, effects, most, chosen }:
             {between.includes("\n") ? <br /> : between}
             <span
               role="option"
-              aria-selected={chosen.value === unit}
+              aria-selected={(pinned?.length ? pinned : [chosen.value]).includes(unit)}
               aria-label={`${units.text[unit]} ${signedText(effect)}`}
               class={named ? "token special" : "token"}
               title={signedText(effect)}
@@ -70,11 +73,16 @@ export function UnitText({ label, text, segment, units, effects, most, chosen }:
               // What adds has its bar below, what takes away above: not by colour alone.
               style={{ ...look, boxShadow: bar ? `inset 0 ${effect > 0 ? -bar : bar}px 0 0 ${look.color}` : "none" }}
               onPointerOver={() => (chosen.value = unit)}
+              onClick={({ shiftKey }) => press?.(unit, shiftKey)}
               onFocus={() => {
                 reached.value = i;
                 chosen.value = unit;
               }}
               onKeyDown={(event) => {
+                if (event.key === "Enter" || event.key === " ") {
+                  event.preventDefault();
+                  press?.(unit, event.shiftKey);
+                }
                 const by = STEPS[event.key];
                 if (by === undefined) return;
                 event.preventDefault();

@@ -1,0 +1,81 @@
+/** A number of every head: in a grid, and those with most of it in a list. */
+
+import type { Overview } from "../data/overview.js";
+import { highlights } from "../drawing/colours.js";
+import { weightText } from "../drawing/numbers.js";
+import { allHeads, sortedHeads } from "../drawing/statistics.js";
+import { useStore } from "../layout/context.js";
+import type { HeadId } from "../state/fields.js";
+import { headName, sameHead } from "../state/store.js";
+import { HeadGrid } from "./headGrid.js";
+import { ScaleBar } from "./scaleBar.js";
+
+const SHOWN = 10;
+
+export interface Rated {
+  readonly overview: Pick<Overview, "layers" | "heads">;
+  /** NaN where it is not known. */
+  rate(id: HeadId): number;
+  /** What the number is. */
+  readonly title: string;
+  /** Whether the least comes first. */
+  readonly ascending?: boolean;
+}
+
+/** The grid, coloured by the number, of which the largest has the last colour. */
+export function RatedGrid({ overview, rate, title, ascending = false }: Rated) {
+  const all = allHeads(overview);
+  const order = sortedHeads(all, rate, !ascending);
+  const most = Math.max(0, ...all.map(rate).filter(Number.isFinite));
+  const rank = (id: HeadId) => order.findIndex((other) => sameHead(other, id)) + 1;
+  return (
+    <div>
+      <HeadGrid
+        overview={overview}
+        class="cell value"
+        label={(id) => `${headName(id)}: ${title} ${weightText(rate(id))}, rank ${rank(id)} of ${order.length}`}
+        cell={(id) => <ValueCell value={rate(id)} share={rate(id) / most} />}
+      />
+      <ScaleBar range={[0, most]} texts linear />
+    </div>
+  );
+}
+
+/** A number on its colour. */
+export function ValueCell({ value, share }: { value: number; share: number }) {
+  const store = useStore();
+  const inks = highlights(store.fields.colours.value, store.dark.value);
+  const { background, ink } = inks[Math.round(Math.min(Math.max(share || 0, 0), 1) * (inks.length - 1))]!;
+  return <span style={{ backgroundColor: background, color: ink }}>{weightText(value)}</span>;
+}
+
+/** The heads with most of it, or least; a click opens one. */
+export function RankedHeads({ overview, rate, title, ascending = false }: Rated) {
+  const store = useStore();
+  const chosen = store.heads.value;
+  return (
+    <table class="ranked">
+      <caption>{`${ascending ? "Least" : "Most"} ${title}`}</caption>
+      <tbody>
+        {sortedHeads(allHeads(overview), rate, !ascending)
+          .slice(0, SHOWN)
+          .map((id, i) => (
+            <tr key={headName(id)}>
+              <td class="number faint">{i + 1}</td>
+              <th scope="row">
+                <button
+                  type="button"
+                  class="quiet"
+                  aria-pressed={chosen.some((other) => sameHead(other, id))}
+                  onClick={({ shiftKey }) => (shiftKey ? store.toggleHead(id) : store.openHead(id))}
+                >
+                  {headName(id)}
+                </button>
+              </th>
+              <td class="number">{weightText(rate(id))}</td>
+            </tr>
+          ))}
+      </tbody>
+    </table>
+  );
+}

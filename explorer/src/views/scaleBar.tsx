@@ -1,0 +1,52 @@
+/** The colours of weights, with the numbers. */
+
+import { useSignalEffect } from "@preact/signals";
+import { useRef } from "preact/hooks";
+import { colourAt, colourMap, highlights, weightAtPlace } from "../drawing/colours.js";
+import { weightText } from "../drawing/numbers.js";
+import { useStore } from "../layout/context.js";
+
+const STEPS = 128;
+
+interface ScaleBarProps {
+  /** The weights of the first and the last colour, or what they are called; null while there are none. */
+  readonly range: readonly [low: number | string, high: number | string] | null;
+  /** Whether the colours are those behind texts. */
+  readonly texts?: boolean;
+  /** Whether the numbers do not follow the scale. */
+  readonly linear?: boolean;
+}
+
+export function ScaleBar({ range, texts = false, linear = false }: ScaleBarProps) {
+  const store = useStore();
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const { colours, scale } = store.fields;
+  useSignalEffect(() => {
+    const map = colourMap(colours.value, store.dark.value);
+    const inks = highlights(colours.value, store.dark.value);
+    const { current } = canvas;
+    current!.width = STEPS;
+    current!.height = 1;
+    const context = current!.getContext("2d")!;
+    for (let i = 0; i < STEPS; i++) {
+      context.fillStyle = texts ? inks[i]!.background : `rgb(${colourAt(map, i / (STEPS - 1))})`;
+      context.fillRect(i, 0, 1, 1);
+    }
+  });
+  const [low, high] = range ?? ["–", "–"];
+  const middle =
+    typeof low === "number" && typeof high === "number"
+      ? [weightAtPlace(0.5, low, high, linear ? "linear" : scale.value)]
+      : [];
+  const ticks = [low, ...middle, high].map((one) => (typeof one === "number" ? weightText(one) : one));
+  return (
+    <div class="colour-bar scale-bar">
+      <canvas ref={canvas} class="map" role="img" aria-label={`Colours from ${ticks[0]} to ${ticks.at(-1)}`} />
+      <p aria-hidden="true">
+        {ticks.map((tick, i) => (
+          <span key={i}>{tick}</span>
+        ))}
+      </p>
+    </div>
+  );
+}
