@@ -76,6 +76,7 @@ export function Area(props: { label: string; value: string; change: (value: stri
         value={props.value}
         placeholder="Enter a text"
         spellcheck={false}
+        dir="auto"
         onInput={({ currentTarget }) => props.change(currentTarget.value)}
         onKeyDown={(event) => {
           // Enter sends, as in a search box; with Shift it breaks the line. While an input method composes, it is its own.

@@ -3,6 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import type { Overview } from "../data/overview.js";
 import { keyOf } from "../data/requests.js";
+import { isLost } from "../data/source.js";
 import { VIEWS } from "../views/index.js";
 import { useStore } from "./context.js";
 import { Welcome } from "./Welcome.js";
@@ -21,7 +22,9 @@ export function ViewPanel() {
   }, [chosen, overview === null]);
   const last = useRef<Overview | null>(null);
   last.current = store.shown.value ?? last.current;
-  const shown = chosen.stays ? last.current : store.shown.value;
+  // What was loaded stays while the service is away.
+  const stays = chosen.stays || (overview?.state === "failed" && isLost(overview.error));
+  const shown = stays ? last.current : store.shown.value;
   if (overview === null) return store.model.value === null ? null : <Welcome />;
   const move = (by: number): void => {
     const next = VIEWS[(VIEWS.indexOf(chosen) + by + VIEWS.length) % VIEWS.length]!;

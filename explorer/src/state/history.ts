@@ -18,6 +18,8 @@ export async function followAddress(store: Store, own = false): Promise<() => vo
   let timer: ReturnType<typeof setTimeout> | undefined;
   /** What the address bar had when it was last read or written. */
   let known = location.hash;
+  /** The state that it stands for: another deflate may pack the same otherwise. */
+  let meant = "";
   const read = async () => {
     // The address is newer than a change that it does not have yet.
     clearTimeout(timer);
@@ -25,7 +27,9 @@ export async function followAddress(store: Store, own = false): Promise<() => vo
     const { hash } = location;
     known = hash;
     const state = await fromFragment(hash);
-    if (known === hash) store.restore(state);
+    if (known !== hash) return;
+    meant = written(state);
+    store.restore(state);
   };
   const left = takeLeft();
   if (left !== null) store.restore(left);
@@ -43,7 +47,8 @@ export async function followAddress(store: Store, own = false): Promise<() => vo
       // A later change has a timer of its own; an address that was not read yet is about to be.
       if (timer !== current || location.hash !== known) return;
       timer = undefined;
-      if (fragment === known.slice(1)) return;
+      if (written(state) === meant) return;
+      meant = written(state);
       history.pushState(null, "", fragment === "" ? location.pathname + location.search : `#${fragment}`);
       known = location.hash;
     }, STEP_MS);
@@ -63,6 +68,10 @@ export async function followAddress(store: Store, own = false): Promise<() => vo
     removeEventListener("popstate", read);
     removeEventListener("hashchange", read);
   };
+}
+
+function written(state: State): string {
+  return JSON.stringify(changedFields(state));
 }
 
 /** Keep a state that the address lacks: it is too late to change the address that a reload leads to. */

@@ -5,8 +5,11 @@ import type { Info, ServedModel } from "../../../client/js/src/index.js";
 import { type Loaded, Loader } from "../data/loader.js";
 import type { Overview } from "../data/overview.js";
 import type { Subject } from "../data/requests.js";
-import type { Source } from "../data/source.js";
+import { isLost, isRefused, type Source } from "../data/source.js";
 import { FIELDS, type HeadId, type State } from "./fields.js";
+
+/** How long after a service stopped answering it is asked again. */
+const AGAIN_MS = 2000;
 
 type Signals = { readonly [K in keyof State]: Signal<State[K]> };
 
@@ -33,8 +36,15 @@ export class Store {
   readonly systemDark: Signal<boolean>;
   /** Whether the service wants a key. */
   readonly needsKey = signal(false);
-  readonly #keyRefused = (): void => {
-    this.needsKey.value = true;
+  /** Whether it refused the one that it got. */
+  readonly keyRefused = signal(false);
+  /** Whether the service stopped answering. */
+  readonly lost = signal(false);
+  readonly #failed = (error: Error): void => {
+    if (isRefused(error)) {
+      this.keyRefused.value = this.source.keyed === true;
+      this.needsKey.value = true;
+    } else if (isLost(error) && !this.lost.peek()) void this.#waitForService();
   };
 
   readonly dark = computed(() => {
@@ -107,7 +117,7 @@ export class Store {
     beside: Beside | null = null,
   ) {
     const shared = beside?.store;
-    this.loader = shared?.loader ?? new Loader(source, this.#keyRefused);
+    this.loader = shared?.loader ?? new Loader(source, this.#failed);
     this.info = shared?.info ?? signal(null);
     this.spoken = shared?.spoken ?? signal("");
     this.systemDark = shared?.systemDark ?? signal(false);
@@ -142,8 +152,22 @@ export class Store {
       this.infoError.value = null;
     } catch (error) {
       this.infoError.value = error as Error;
-      if ((error as { status?: unknown }).status === 401) this.#keyRefused();
+      this.#failed(error as Error);
     }
+  }
+
+  /** Ask until it answers again, then ask for all that failed meanwhile. */
+  async #waitForService(): Promise<void> {
+    this.lost.value = true;
+    do {
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+      await this.source.info().then(
+        () => (this.lost.value = false),
+        (error) => (this.lost.value = isLost(error)),
+      );
+    } while (this.lost.peek());
+    this.loader.forgetFailures();
+    if (this.infoError.peek() !== null) await this.readInfo();
   }
 
   /** Go on with a key after a refusal. */

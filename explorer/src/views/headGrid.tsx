@@ -5,6 +5,7 @@ import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import type { Overview } from "../data/overview.js";
 import { useStore } from "../layout/context.js";
+import { isShifted } from "../layout/keys.js";
 import type { HeadId } from "../state/fields.js";
 import { headName, sameHead } from "../state/store.js";
 
@@ -67,9 +68,9 @@ export function HeadGrid({ overview, label, cell, class: look, switches }: HeadG
                       onFocus={() => {
                         reached.value = id;
                       }}
-                      onClick={({ shiftKey }) => {
+                      onClick={(event) => {
                         if (switches) switches.press(id);
-                        else if (shiftKey) store.toggleHead(id);
+                        else if (isShifted(event)) store.toggleHead(id);
                         else store.openHead(id);
                       }}
                       onDblClick={() => {

@@ -5,6 +5,7 @@ import type { Overview } from "../data/overview.js";
 import { weightText } from "../drawing/numbers.js";
 import { allHeads, STATISTICS, sortedHeads, statisticOf } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
+import { isShifted } from "../layout/keys.js";
 import type { HeadId } from "../state/fields.js";
 import { headName, sameHead } from "../state/store.js";
 import { BLOCK_TITLES } from "./pairs/pairs.js";
@@ -56,7 +57,7 @@ export function TableView({ overview }: ViewProps) {
                     type="button"
                     class="quiet"
                     aria-pressed={chosen.some((other) => sameHead(other, id))}
-                    onClick={({ shiftKey }) => (shiftKey ? store.toggleHead(id) : store.openHead(id))}
+                    onClick={(event) => (isShifted(event) ? store.toggleHead(id) : store.openHead(id))}
                   >
                     {headName(id)}
                   </button>

@@ -39,7 +39,12 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        browser = playwright.chromium.launch(
+            executable_path=executable,
+            args=FLAGS,
+            # What scroll bars take from the page is part of what is tested.
+            ignore_default_args=["--hide-scrollbars"],
+        )
         yield browser
         browser.close()
 

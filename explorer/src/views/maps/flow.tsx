@@ -175,8 +175,10 @@ function FlowTable({ overview, flow, rollout }: FlowTableProps) {
     <aside class="row-table">
       <table>
         <caption>
-          Into <strong>{namesOf(store, overview)}</strong>
-          <span>after layer {currentOf(store, overview)[0]}, from the input</span>
+          <span>
+            Into <strong>{namesOf(store, overview)}</strong>
+          </span>
+          <span class="faint">after layer {currentOf(store, overview)[0]}, from the input</span>
         </caption>
         <thead>
           <tr>

@@ -5,6 +5,7 @@ import { Fragment } from "preact";
 import { useRef } from "preact/hooks";
 import type { Explanation } from "../../data/why.js";
 import { place } from "../../drawing/colours.js";
+import { arrowStep, directionOf } from "../../drawing/direction.js";
 import { signedLook } from "../../drawing/diverging.js";
 import { signedText } from "../../drawing/numbers.js";
 import { useStore } from "../../layout/context.js";
@@ -23,7 +24,6 @@ interface UnitTextProps {
   readonly chosen: Signal<number | null>;
 }
 
-const STEPS: Record<string, number> = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 /** The height of the bar that repeats the largest number, in pixels. */
 const BAR = 4;
 
@@ -42,6 +42,7 @@ export function UnitText({ label, text, segment, units, effects, most, chosen }:
   return (
     <div
       class="tokens"
+      dir={directionOf(text)}
       ref={list}
       role="listbox"
       aria-label={label}
@@ -75,7 +76,7 @@ export function UnitText({ label, text, segment, units, effects, most, chosen }:
                 chosen.value = unit;
               }}
               onKeyDown={(event) => {
-                const by = STEPS[event.key];
+                const by = arrowStep(event.key, directionOf(text));
                 if (by === undefined) return;
                 event.preventDefault();
                 const next = within(i + by, own.length);
