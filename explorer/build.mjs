@@ -56,7 +56,7 @@ const script = {
   // Calls of `h` take less room than what `react-jsx` makes, which tsconfig.json has for the checks alone.
   inject: ["src/jsx.ts"],
   tsconfigRaw: { compilerOptions: { jsx: "react", jsxFactory: "h", jsxFragmentFactory: "Fragment" } },
-  // With whole names it would exceed the 64 kB, compressed, that a test allows the page.
+  // With whole names it would exceed the 75 kB, compressed, that a test allows the page.
   minify: true,
 };
 const style = {

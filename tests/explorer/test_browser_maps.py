@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.explorer.support.explored import Explorer
+from tests.explorer.support.explored import Explorer, number
 from tests.explorer.support.planted import HEADS, LAYERS, PREVIOUS, SELF
 from tests.explorer.support.reading import HALF, assert_shown, maps
 from tests.support.serving import Service
@@ -87,13 +87,8 @@ def test_flow_and_rollout_are_those_of_the_api(tab: Explorer, served: Service) -
     assert len(rows) == N
     for position, label, share, rolled in rows:
         assert label == LABELS[int(position)]
-        assert per_cent(share) == pytest.approx(flow[int(position)], abs=1.1e-3)
-        assert per_cent(rolled) == pytest.approx(rollout.reshape(N, N)[3, int(position)], abs=1.1e-3)
-
-
-def per_cent(text: str) -> float:
-    """A share of 1."""
-    return float(text.removesuffix(" %")) / 100
+        assert number(share) == pytest.approx(flow[int(position)], abs=1.1e-3)
+        assert number(rolled) == pytest.approx(rollout.reshape(N, N)[3, int(position)], abs=1.1e-3)
 
 
 def test_blocks_of_a_pair_are_sums_of_its_maps(tab: Explorer, served: Service) -> None:
@@ -154,8 +149,3 @@ def test_differences_of_two_models(tab: Explorer, served: Service) -> None:
         assert any(
             abs(number(one) - first[cell]) < 1e-3 and abs(number(two) - second[cell]) < 1e-3 for cell in at
         )
-
-
-def number(text: str) -> float:
-    """A number with the page's own signs."""
-    return float(text.replace("−", "-").replace("≈", "").replace("+", ""))

@@ -67,7 +67,7 @@ export function Inputs() {
 
 /** A field for a text. Enter sends it. */
 export function Area(props: { label: string; value: string; change: (value: string) => void; enter: () => void }) {
-  const lines = Math.min(4, Math.max(2, props.value.split("\n").length, Math.ceil(props.value.length / 90)));
+  const lines = Math.min(4, Math.max(1, props.value.split("\n").length, Math.ceil(props.value.length / 90)));
   return (
     <label class="area">
       <span>{props.label}</span>

@@ -25,6 +25,7 @@ export const DIRECTIONS = ["from", "to"] as const;
 export const COLOURS = ["auto", "viridis", "cividis", "magma"] as const;
 export const SCALES = ["linear", "sqrt", "log"] as const;
 export const FLOW_HEADS = ["all", "chosen"] as const;
+export const SINKS = ["keep", "drop"] as const;
 export const THEMES = ["auto", "light", "dark"] as const;
 /** How words are explained; "auto" is the service's own choice. */
 export const METHODS = ["auto", "parts", "occlusion", "gradient"] as const;
@@ -64,8 +65,10 @@ export const FIELDS = {
   scale: oneOf(SCALES, "sqrt"),
   /** Lines of a row are the fewest that have this share of its mass. */
   mass: number(0, 1, 0.7),
-  /** The strongest edges of each layer that a flow follows. */
-  edges: integer(1, 40, 12),
+  /** The strongest edges out of each token that a flow follows. */
+  edges: integer(1, 40, 3),
+  /** Whether a flow goes to attention sinks, too. */
+  sinks: oneOf(SINKS),
   /** Whether edges of a flow are the mean of all heads, or of the chosen ones. */
   flowHeads: oneOf(FLOW_HEADS),
   /** The heads whose output is 0 in the run that is shown. */

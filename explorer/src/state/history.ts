@@ -37,6 +37,9 @@ export async function followAddress(store: Store, own = false): Promise<() => vo
   let first = left === null;
   const stop = effect(() => {
     const state = store.state.value;
+    // What is chosen for a start belongs to the entry of the text.
+    const same = store.unasked && timer === undefined;
+    store.unasked = false;
     clearTimeout(timer);
     if (first) {
       first = false;
@@ -49,7 +52,9 @@ export async function followAddress(store: Store, own = false): Promise<() => vo
       timer = undefined;
       if (written(state) === meant) return;
       meant = written(state);
-      history.pushState(null, "", fragment === "" ? location.pathname + location.search : `#${fragment}`);
+      const address = fragment === "" ? location.pathname + location.search : `#${fragment}`;
+      if (same) history.replaceState(null, "", address);
+      else history.pushState(null, "", address);
       known = location.hash;
     }, STEP_MS);
     timer = current;

@@ -13,6 +13,13 @@ const AGAIN_MS = 2000;
 
 type Signals = { readonly [K in keyof State]: Signal<State[K]> };
 
+/** A head and the position of a token, and why these. */
+export interface Begun {
+  readonly id: HeadId;
+  readonly position: number | null;
+  readonly told: string;
+}
+
 /** A store that another shares all with, but for some fields and what is pointed at. */
 interface Beside {
   readonly store: Store;
@@ -29,6 +36,10 @@ export class Store {
   readonly infoError = signal<Error | null>(null);
   /** The position of the token under the pointer or with the focus; null for none. */
   readonly hovered = signal<number | null>(null);
+  /** What was chosen for a start, and why; null before that. */
+  readonly begun = signal<Begun | null>(null);
+  /** Whether the last change was that: it is no step of the history. */
+  unasked = false;
   /** Counts how often all pins were taken out. */
   readonly unpinned = signal(0);
   /** Spoken by screen readers. */
@@ -193,7 +204,7 @@ export class Store {
     const text = whole(entered);
     const pair = second === null ? null : whole(second);
     batch(() => {
-      if (text !== this.fields.text.value || pair !== this.fields.pair.value) this.fields.pinned.value = [];
+      if (text !== this.fields.text.value || pair !== this.fields.pair.value) this.#unpinForStart();
       this.fields.text.value = text;
       this.fields.pair.value = pair;
       this.loader.cancel();
@@ -205,8 +216,33 @@ export class Store {
   setLevel(level: State["level"]): void {
     batch(() => {
       this.fields.level.value = level;
-      this.fields.pinned.value = [];
+      this.#unpinForStart();
     });
+  }
+
+  /** Choose for a start, where nothing is chosen. */
+  begin(id: HeadId, position: number | null, told: string): void {
+    this.unasked = true;
+    this.begun.value = { id, position, told };
+    this.fields.heads.value = [id];
+    if (position !== null) this.fields.pinned.value = [position];
+  }
+
+  /** Whether what is chosen is what was chosen for a start. */
+  isBegun({ id, position }: Begun): boolean {
+    const { heads, pinned } = this.fields;
+    return (
+      JSON.stringify([heads.value, pinned.value]) === JSON.stringify([[id], position === null ? [] : [position]])
+    );
+  }
+
+  /** Of another input the pins do not count, nor a head that only was a start. */
+  #unpinForStart(): void {
+    const begun = this.begun.peek();
+    if (begun !== null && JSON.stringify(this.fields.heads.peek()) === JSON.stringify([begun.id])) {
+      this.fields.heads.value = [];
+    }
+    this.fields.pinned.value = [];
   }
 
   /** Make a head the current one. One of several that are chosen leaves the others so. */

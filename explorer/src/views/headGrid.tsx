@@ -33,10 +33,10 @@ export function HeadGrid({ overview, label, cell, class: look, switches }: HeadG
   return (
     <div class="scroll">
       <table
-        class="grid"
+        class={look !== "cell" ? "grid wide" : "grid"}
         ref={grid}
         aria-label="Heads, a row for each layer"
-        style={{ minWidth: `${2 + 2.5 * overview.heads}rem` }}
+        style={{ "--layers": overview.layers, "--heads": overview.heads }}
       >
         <thead>
           <tr>

@@ -4,7 +4,7 @@ import type { Statistic } from "../../../client/js/src/index.js";
 import type { Overview } from "../data/overview.js";
 import { highlights } from "../drawing/colours.js";
 import { weightText } from "../drawing/numbers.js";
-import { headText, limitOf, STATISTICS, type StatisticEntry, statisticOf } from "../drawing/statistics.js";
+import { headText, limitOf, STATISTICS, type StatisticEntry, statisticOf, uniformOf } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
 import type { HeadId } from "../state/fields.js";
 import { HeadGrid } from "./headGrid.js";
@@ -17,6 +17,7 @@ export function HeadsView({ overview }: ViewProps) {
   const statistic = STATISTICS.find(({ name }) => name === cells.value) ?? null;
   // Of a long input there are no thumbnails.
   const shown = statistic ?? (overview.thumbnails === null ? STATISTICS[0]! : null);
+  const uniform = shown === null ? undefined : uniformOf(overview)[shown.name];
   return (
     <div class="heads-view">
       <div>
@@ -38,8 +39,10 @@ export function HeadsView({ overview }: ViewProps) {
             </select>
           </label>
           <p class="note">
-            {shown === null ? "Each map has its own range of colours." : `${shown.title}: ${shown.told}.`} Click opens
-            a head, Shift-click adds it, a double click leaves it alone.
+            {shown === null
+              ? "Each map has its own range of colours."
+              : `${shown.title}: ${shown.told}${uniform === undefined ? "" : `; ${weightText(uniform)} if all tokens were looked at alike`}.`}{" "}
+            Click opens a head, Shift-click adds it, a double click leaves it alone.
           </p>
         </div>
         <Grid overview={overview} statistic={shown} />

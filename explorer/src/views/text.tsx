@@ -24,12 +24,6 @@ export function TextView({ overview }: ViewProps) {
           <Find units={overview.units} />
         </div>
         <TokenList overview={overview} />
-        {overview.truncated && (
-          <p class="note">
-            The input was cut: the model reads {overview.tokens.toLocaleString("en")} of{" "}
-            {overview.originalLength.toLocaleString("en")} tokens.
-          </p>
-        )}
       </div>
       <RowTable overview={overview} store={store} />
     </div>

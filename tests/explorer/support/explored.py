@@ -73,7 +73,12 @@ def weight_text(weight: float) -> str:
         return "0"
     if size < 0.000005:
         return "≈0"
-    return f"{weight:.{5 if size < 0.01 else 3 if size < 10 else 1}f}"
+    return f"{'−' if weight < 0 else ''}{size:.{5 if size < 0.01 else 3 if size < 10 else 1}f}"
+
+
+def number(text: str) -> float:
+    """A number that the page has written."""
+    return float(text.replace("−", "-").replace("≈", "").replace("+", ""))
 
 
 @dataclass
@@ -110,8 +115,13 @@ class Explorer:
         """Every problem so far."""
         return self.problems + [f"policy: {one}" for one in self.page.evaluate("window.complaints")]
 
-    def open(self, **fields: object) -> None:
-        """Open a link with these fields, and wait for its view, or without a text for the examples."""
+    def open(self, *, first_look: bool = False, **fields: object) -> None:
+        """Open a link with these fields, and wait for its view, or without a text for the examples.
+
+        A link that chooses no head gets one and a pin, of `first_look`; else it is the first head of layer 1.
+        """
+        if "text" in fields and not first_look:
+            fields = {"heads": [[1, 0]], **fields}
         place = f"#{fragment(**fields)}" if fields else ""
         self.page.goto("about:blank")
         self.page.goto(f"{self.url}/explorer{place}")
@@ -164,7 +174,7 @@ class Explorer:
         rows = self.page.locator(".row-table tbody tr").evaluate_all(
             "all => all.map(row => [...row.cells].map(cell => cell.innerText))"
         )
-        return {int(row[0]): 0.0 if row[2] == "≈0" else float(row[2]) for row in rows}
+        return {int(row[0]): number(row[2]) for row in rows}
 
     def chosen(self) -> list[list[int]]:
         """The heads that the grid shows as chosen."""

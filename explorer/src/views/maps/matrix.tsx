@@ -6,7 +6,7 @@ import type { Overview } from "../../data/overview.js";
 import * as cameras from "../../drawing/camera.js";
 import { colourMap } from "../../drawing/colours.js";
 import { largestCells } from "../../drawing/margins.js";
-import { exactText, weightText } from "../../drawing/numbers.js";
+import { weightText } from "../../drawing/numbers.js";
 import { headText } from "../../drawing/statistics.js";
 import { useStore } from "../../layout/context.js";
 import { sentence } from "../../layout/Problems.js";
@@ -236,7 +236,7 @@ function told({ kept }: Overview, shown: Shown, { row, column }: cameras.Cell): 
     margins === null
       ? ""
       : ` Row entropy ${weightText(margins.entropy[row]!)}, column receives ${weightText(margins.received[column]!)}.`;
-  const exact = weight === null ? "zoom in for the weight" : exactText(weight);
+  const exact = weight === null ? "zoom in for the weight" : weightText(weight);
   return `${name(row)} → ${name(column)}: ${exact}.${beside}`;
 }
 
