@@ -33,12 +33,14 @@ test("A head lies at its shares of the longest distance and of the largest entro
 test("What a head does mostly has clearly more weight than uniform attention", () => {
   const kinds = (...special: [number, number]) => pointsOf(overview, () => special).map(({ doing }) => doing.kind);
   // Of five tokens uniform attention has 0.2 on each.
-  assert.deepEqual(kinds(0.1, 0.3), ["broad", "previous", "next", "self"]);
+  assert.deepEqual(kinds(0.1, 0.3), ["broad", "previous", "next", "other"]);
   assert.deepEqual(kinds(0.1, 0.95), ["last", "last", "last", "last"]);
-  assert.deepEqual(kinds(0.45, 0.3), ["first", "previous", "next", "first"]);
+  assert.deepEqual(kinds(0.55, 0.3), ["first", "previous", "next", "first"]);
+  // More than uniform attention has, and still not most of the weight.
+  assert.deepEqual(kinds(0.45, 0.3), ["broad", "previous", "next", "other"]);
   assert.equal(pointsOf(overview, null)[0].doing.kind, "broad");
-  const { mass, uniform } = pointsOf(overview, () => [0.45, 0.3])[0].doing;
-  assert.deepEqual([mass, Math.round(1e6 * uniform)], [0.45, 200_000]);
+  const { mass, uniform } = pointsOf(overview, () => [0.55, 0.3])[0].doing;
+  assert.deepEqual([mass, Math.round(1e6 * uniform)], [0.55, 200_000]);
 });
 
 test("Statistics of uniform attention are those of a map that looks at all alike", () => {

@@ -7,7 +7,8 @@ import { limitOf, statisticOf, uniformOf } from "./statistics.js";
 export const KINDS = ["previous", "next", "self", "first", "last", "broad", "other"] as const;
 export type Kind = (typeof KINDS)[number];
 
-/** Weight above uniform attention's, from which on a head does mostly this. */
+/** The share of its weight that a head has where it does mostly this, and how much more that is than uniform attention's. */
+export const MOSTLY = 0.5;
 export const STANDS_OUT = 0.2;
 /** Of the largest entropy, what a broad head has. */
 export const BROAD = 0.8;
@@ -61,7 +62,7 @@ export function doings(overview: Overview, mass: SpecialMass | null): (id: HeadI
     ];
     const above = ({ mass, uniform }: Doing) => mass - uniform || 0;
     const best = found.reduce((one, other) => (above(other) > above(one) ? other : one));
-    if (above(best) >= STANDS_OUT) return best;
+    if (best.mass >= MOSTLY && above(best) >= STANDS_OUT) return best;
     const broad = statisticOf(overview, "entropy", id) / most >= BROAD;
     return { kind: broad ? "broad" : "other", mass: Number.NaN, uniform: Number.NaN };
   };

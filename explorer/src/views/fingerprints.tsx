@@ -2,7 +2,7 @@
 
 import { effect, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { BROAD, type Kind, type Specials, STANDS_OUT, specialsOf } from "../drawing/kinds.js";
+import { BROAD, type Kind, MOSTLY, type Specials, STANDS_OUT, specialsOf } from "../drawing/kinds.js";
 import { weightText } from "../drawing/numbers.js";
 import { type Box, inBox, nearest, neighbour, type Plot, type Point, plotOf, pointsOf } from "../drawing/scatter.js";
 import { headText } from "../drawing/statistics.js";
@@ -74,9 +74,9 @@ export function FingerprintsView({ overview }: ViewProps) {
       <div class="view-tools">
         <Legend specials={specials} />
         <p class="note">
-          Mostly: {STANDS_OUT} more weight there than if all tokens were looked at alike; broad: nowhere so, and an
-          entropy of at least {BROAD} of the largest. Size: confidence. Drag a box to choose heads; arrow keys step
-          from head to head.
+          Mostly: at least {MOSTLY} of its weight, and {STANDS_OUT} more than if all tokens were looked at alike;
+          broad: nothing so, and an entropy of at least {BROAD} of the largest. Size: confidence. Drag a box to choose
+          heads.
         </p>
       </div>
       <div
