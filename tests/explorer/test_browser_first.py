@@ -46,7 +46,7 @@ def telling(served: Service) -> tuple[list[int], int, int, float]:
 
 
 def test_the_first_answer_has_a_pin_and_a_reason(tab: Explorer, served: Service) -> None:
-    """The head and the token that tell most, by the API's statistics; the next choice takes the reason away."""
+    """The head and the token that tell most, by the API's statistics, until something else is chosen."""
     head, query, key, weight = telling(served)
     tab.open()
     tab.page.get_by_role("textbox", name="Text", exact=True).fill(TEXT)
@@ -63,6 +63,7 @@ def test_the_first_answer_has_a_pin_and_a_reason(tab: Explorer, served: Service)
     tab.page.keyboard.press("Escape")
     tab.expect(note).to_have_count(0)
     tab.becomes(tab.pinned, [])
+    tab.link_has(text=TEXT, pinned=None)
     tab.page.go_back()
     tab.link_has(text=TEXT, pinned=[query])
     tab.page.go_back()
@@ -86,7 +87,10 @@ def test_the_frame_leaves_room_for_results(tab: Explorer) -> None:
     for fields in ({}, {"pair": "A dog ran."}):
         tab.open(text=TEXT, **fields)
         above, below = tab.page.evaluate(
-            "[document.querySelector('.tabs').getBoundingClientRect().bottom, document.querySelector('.footer').offsetHeight]"
+            """[
+              document.querySelector(".tabs").getBoundingClientRect().bottom,
+              document.querySelector(".footer").offsetHeight,
+            ]"""
         )
         assert above + below <= 200, fields
 
@@ -145,7 +149,7 @@ def test_lines_scroll_to_the_pin(browser: Any, served: Service) -> None:
     text = " ".join(WORDS[i % len(WORDS)] for i in range(60))
     tab.open(text=text, view="lines", pinned=[55])
     frame = tab.page.locator(".lines")
-    tab.becomes(lambda: frame.evaluate("one => one.scrollTop > 0"), True)
+    tab.becomes(lambda: frame.evaluate("one => Number(one.scrollTop > 0)"), 1)
     row, top, height = 20, 30, frame.evaluate("one => one.clientHeight")
     scrolled = frame.evaluate("one => one.scrollTop")
     assert scrolled - top <= 55 * row <= scrolled + height

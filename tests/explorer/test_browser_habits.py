@@ -1,4 +1,4 @@
-"""Habits of people and places: wrong keys, lost services, Shift, other scripts, paper, and links from elsewhere."""
+"""Habits of people and places: wrong keys, lost services, Shift, other scripts, paper, foreign links."""
 
 import base64
 import json
@@ -94,7 +94,7 @@ def test_paper_shows_all_of_a_view(tab: Explorer, view: str) -> None:
 
 
 def test_the_footer_covers_nothing_in_a_small_window(browser: Any, served: Service) -> None:
-    """As 1,440 × 900 pixels are at twice the size; where it stays in sight, what has the focus is above it."""
+    """As 1,440 × 900 pixels are at twice the size; where it stays in sight, the focus is above it."""
     context = browser.new_context(viewport={"width": 720, "height": 450})
     tab = Explorer(context.new_page(), served.url)
     tab.open(text=TEXT, view="table")

@@ -113,7 +113,7 @@ def judges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.mark.parametrize("view", ["text", "table", "matrix"])
 def test_what_a_model_is_for_stands_first(browser: Any, judges: Service, view: str) -> None:
-    """Score and logit of a reranker, labels of a classifier, as the API has them; no similarity of vectors."""
+    """Score and logit of a reranker, labels of a classifier, as the API has them."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     tab = Explorer(context.new_page(), judges.url)
     tab.open(text=FIRST, pair=SECOND, model="ranker", view=view)

@@ -58,8 +58,9 @@ class Firefox:
     def press(self, *keys: str, shift: bool = False) -> None:
         """Press keys one after the other, with Shift held down all the time or not."""
         pressed = "".join(f"await page.keyboard.press({json.dumps(key)});" for key in keys)
-        held = ('await page.keyboard.down("Shift");', 'await page.keyboard.up("Shift");') if shift else ("", "")
-        self.run(f"{held[0]}{pressed}{held[1]}")
+        if shift:
+            pressed = f'await page.keyboard.down("Shift");{pressed}await page.keyboard.up("Shift");'
+        self.run(pressed)
 
 
 @contextmanager
