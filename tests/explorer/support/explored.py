@@ -115,12 +115,12 @@ class Explorer:
         """Every problem so far."""
         return self.problems + [f"policy: {one}" for one in self.page.evaluate("window.complaints")]
 
-    def open(self, *, first_look: bool = False, **fields: object) -> None:
+    def open(self, **fields: object) -> None:
         """Open a link with these fields, and wait for its view, or without a text for the examples.
 
-        A link that chooses no head gets one and a pin, of `first_look`; else it is the first head of layer 1.
+        Without heads, it chooses the first of layer 1: the page would choose another, and a pin.
         """
-        if "text" in fields and not first_look:
+        if "text" in fields:
             fields = {"heads": [[1, 0]], **fields}
         place = f"#{fragment(**fields)}" if fields else ""
         self.page.goto("about:blank")
