@@ -61,7 +61,7 @@ test("The largest come first, and of equal ones the first", () => {
 });
 
 test("A weight that is not 0 is not shown as 0", () => {
-  assert.deepEqual([0, 1e-9, 0.00123, 0.4701, -12.34].map(weightText), ["0", "≈0", "0.00123", "0.470", "-12.3"]);
+  assert.deepEqual([0, 1e-9, 0.00123, 0.4701, -12.34].map(weightText), ["0", "≈0", "0.00123", "0.470", "−12.3"]);
 });
 
 test("Maps that came in single precision are read by their numbers, not their bytes", () => {

@@ -3,7 +3,8 @@ import { test } from "node:test";
 import { Tensor } from "../../client/js/src/index.js";
 import type { Overview } from "../src/data/overview.js";
 import { inBox, nearest, neighbour, plotOf, pointsOf, ticks, toPixels } from "../src/drawing/scatter.js";
-import { allHeads, sortedHeads, statisticOf } from "../src/drawing/statistics.js";
+import { allHeads, sortedHeads, statisticOf, uniformOf } from "../src/drawing/statistics.js";
+import { tellingEdge, tellingHead } from "../src/drawing/telling.js";
 
 const summary = Object.fromEntries(
   Object.entries({
@@ -16,8 +17,9 @@ const summary = Object.fromEntries(
     special: [0.4, 0.1, 0, 0],
   }).map(([name, values]) => [name, new Tensor(Float32Array.from(values), [2, 2])]),
 );
-const overview = { summary, layers: 2, heads: 2, kept: { length: 5 } } as unknown as Overview;
-const points = pointsOf(overview);
+const kept = ["[CLS]", "a", "b", "c", "[SEP]"].map((token) => ({ token, special: token.startsWith("[") }));
+const overview = { summary, layers: 2, heads: 2, kept, thumbnails: null } as unknown as Overview;
+const points = pointsOf(overview, () => [0.1, 0.3]);
 const plot = plotOf(points, 400, 300);
 
 test("A head lies at its shares of the longest distance and of the largest entropy", () => {
@@ -26,10 +28,43 @@ test("A head lies at its shares of the longest distance and of the largest entro
     [1, 0, 0.5, 0],
   );
   assert.ok(Math.abs(points[0].y - 1) < 1e-6 && points[1].y === 0);
-  assert.deepEqual(
-    points.map(({ kind }) => kind),
-    ["special", "previous", "next", "self"],
-  );
+});
+
+test("What a head does mostly has clearly more weight than uniform attention", () => {
+  const kinds = (...special: [number, number]) => pointsOf(overview, () => special).map(({ doing }) => doing.kind);
+  // Of five tokens uniform attention has 0.2 on each.
+  assert.deepEqual(kinds(0.1, 0.3), ["broad", "previous", "next", "other"]);
+  assert.deepEqual(kinds(0.1, 0.95), ["last", "last", "last", "last"]);
+  assert.deepEqual(kinds(0.55, 0.3), ["first", "previous", "next", "first"]);
+  // More than uniform attention has, and still not most of the weight.
+  assert.deepEqual(kinds(0.45, 0.3), ["broad", "previous", "next", "other"]);
+  assert.equal(pointsOf(overview, null)[0].doing.kind, "broad");
+  const { mass, uniform } = pointsOf(overview, () => [0.55, 0.3])[0].doing;
+  assert.deepEqual([mass, Math.round(1e6 * uniform)], [0.55, 200_000]);
+});
+
+test("Statistics of uniform attention are those of a map that looks at all alike", () => {
+  const found = uniformOf(overview);
+  assert.ok(Math.abs(found.entropy! - Math.log(5)) < 1e-12);
+  assert.ok(Math.abs(found.mean_distance! - (5 * 5 - 1) / (3 * 5)) < 1e-12);
+  assert.ok(Math.abs(found.previous! - 4 / 25) < 1e-12 && Math.abs(found.next! - 4 / 25) < 1e-12);
+  assert.ok(Math.abs(found.special! - 2 / 5) < 1e-12 && Math.abs(found.self! - 1 / 5) < 1e-12);
+});
+
+test("In a model of which tokens see only what is before them, uniform is over those", () => {
+  const map = Float32Array.of(1, 0, 0.5, 0.5);
+  const thumbnails = { row: () => map } as unknown as Overview["thumbnails"];
+  const found = uniformOf({ kept: overview.kept.slice(0, 2), thumbnails });
+  assert.deepEqual([found.next, found.previous, found.self, found.mean_distance], [0, 0.25, 0.75, 0.25]);
+  assert.deepEqual([found.entropy, found.special], [Math.log(2) / 2, 0.75]);
+});
+
+test("The head that is shown first looks surely at words farther away, and its token at another word", () => {
+  assert.deepEqual(tellingHead(overview), [1, 1]);
+  const map = Float32Array.from({ length: 25 }, (_, i) => [0, 0.1, 0.9, 0.3, 0.8][i % 5]! / (1 + Math.floor(i / 5)));
+  // Of [CLS], and of b → b and a → b, which are the same or beside each other, nothing counts.
+  assert.deepEqual(tellingEdge(map, kept), { query: 1, key: 3, weight: Math.fround(0.3 / 2) });
+  assert.equal(tellingEdge(new Float32Array(4), kept.slice(0, 2)), null);
 });
 
 test("A pointer finds the head that is drawn under it, and none in the empty part", () => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as cameras from "../src/drawing/camera.js";
 import { borders, largestCells, marginsOf } from "../src/drawing/margins.js";
-import { exactText } from "../src/drawing/numbers.js";
+import { weightText } from "../src/drawing/numbers.js";
 
 const frame = { width: 400, height: 300 };
 const SIZE = 100;
@@ -64,12 +64,13 @@ test("The largest cells of a map come first, ties in reading order", () => {
   ]);
 });
 
-test("An exact weight has the digits of float16 and no powers of ten", () => {
-  assert.deepEqual([0.47021484375, 6e-8, 0, -12.34567, Number.NaN].map(exactText), [
-    "0.4702",
-    "0.00000006",
+test("A weight is written in the same way everywhere, and never in powers of ten", () => {
+  assert.deepEqual([0.47021484375, 6e-8, 0, 0.00123, -12.34567, Number.NaN].map(weightText), [
+    "0.470",
+    "≈0",
     "0",
-    "-12.35",
+    "0.00123",
+    "−12.3",
     "–",
   ]);
 });

@@ -3,8 +3,8 @@
 #
 #     tests/deploy/install.sh [static] [prometheus] [browser] [containers]
 #
-# static: hadolint, docker-compose.  prometheus: Debian's.  browser: Chromium, what steers it, axe, a generator of clients,
-# JupyterLab.
+# static: hadolint, docker-compose.  prometheus: Debian's.  browser: Chromium and Firefox, what steers them, axe, a generator
+# of clients, JupyterLab.
 # containers: buildah, podman, a base image.
 # What Debian's packages do not put into the system goes to ~/.cache/headlight-deploy.
 set -euo pipefail
@@ -65,7 +65,14 @@ if wanted prometheus; then
   install_packages prometheus prometheus-alertmanager
 fi
 if wanted browser; then
-  install_packages chromium
+  install_packages chromium firefox-esr
+  # What steers Firefox, over WebDriver BiDi: the last version for Debian's Node.
+  command -v npm > /dev/null || install_packages nodejs npm
+  if [ ! -d "$cache/firefox/node_modules/puppeteer-core" ]; then
+    mkdir -p "$cache/firefox"
+    echo '{"private": true}' > "$cache/firefox/package.json"
+    npm install --silent --no-audit --no-fund --no-package-lock --prefix "$cache/firefox" puppeteer-core@24.43.1
+  fi
   # Apart, since the generator wants an older typer than ours. Playwright's own browsers are not fetched.
   install_programs python playwright==1.65.2 axe-playwright-python==0.1.8 openapi-python-client==0.29.1
   # What somebody has who opens a notebook; the client itself comes from the checkout.

@@ -30,7 +30,6 @@ interface Entry {
 const CACHE_BYTES = 128 << 20;
 /** Of thumbnails and statistics besides: rows and strings of the tokens. */
 const ENTRY_BYTES = 4096;
-const UNAUTHORIZED = 401;
 const LOADING: Loaded<never> = { state: "loading" };
 
 export class Loader {
@@ -43,7 +42,8 @@ export class Loader {
 
   constructor(
     readonly source: Source,
-    readonly keyRefused: () => void = () => undefined,
+    /** Told of each request that failed. */
+    readonly failed: (error: Error) => void = () => undefined,
   ) {}
 
   /** Tokens, statistics and thumbnails. */
@@ -152,7 +152,7 @@ export class Loader {
       loaded.value = { state: "ready", value };
     } catch (error) {
       if (signal.aborted) return;
-      if ((error as { status?: unknown }).status === UNAUTHORIZED) this.keyRefused();
+      this.failed(error as Error);
       loaded.value = { state: "failed", error: error as Error };
     } finally {
       this.waiting.value -= 1;

@@ -38,6 +38,18 @@ export interface Source {
   readonly keyed?: boolean;
 }
 
+const UNAUTHORIZED = 401;
+
+/** Whether a service wants another key. */
+export function isRefused(error: Error): boolean {
+  return (error as { status?: unknown }).status === UNAUTHORIZED;
+}
+
+/** Whether a service gave no answer at all. */
+export function isLost(error: Error): boolean {
+  return (error as { status?: unknown }).status === null && "url" in error;
+}
+
 /** The built explorer. */
 export interface Assets {
   readonly script: string;

@@ -5,7 +5,7 @@ export interface Edge {
   readonly layer: number;
   readonly query: number;
   readonly key: number;
-  /** Of what the shown edges of the layer carry, what goes along this one. */
+  /** Of all that flows, what goes along this edge. */
   readonly share: number;
 }
 
@@ -28,27 +28,61 @@ export interface Step {
   readonly kept: number;
 }
 
+/** Of more tokens between two layers the strongest are followed: of a long input each costs a row. */
+const MOST_TOKENS = 64;
+/** What stays with a token, as in rollout (Abnar & Zuidema 2020, arXiv 2005.00928). */
+const RESIDUAL = 0.5;
+
 /**
- * The strongest edges of a layer out of tokens with these shares. A row is divided by its sum, so that no layer adds
- * weight.
+ * A layer's edges out of tokens with these shares: of each token the strongest, so that every one keeps its own. Half
+ * of a token stays with it, and half goes along its row, which is divided by its sum; columns that are left out get
+ * nothing. With all edges of all layers this is rollout.
  */
-export function stepBack(layer: number, after: Shares, rows: ReadonlyMap<number, Float32Array>, most: number): Step {
-  const edges: Edge[] = [];
+export function stepBack(
+  layer: number,
+  after: Shares,
+  rows: ReadonlyMap<number, Float32Array>,
+  most: number,
+  left: ReadonlySet<number> = new Set(),
+): Step {
+  const found: Edge[] = [];
   for (const [query, share] of after) {
-    const row = rows.get(query)!;
-    let sum = 0;
-    for (const weight of row) sum += Math.max(weight, 0);
-    if (sum === 0) continue;
-    // Of a row no more edges can be among the strongest than are kept.
-    for (const key of strongest(row, most)) {
-      if (row[key]! > 0) edges.push({ layer, query, key, share: (share * row[key]!) / sum });
-    }
+    const mixed = mixedRow(rows.get(query)!, query, left);
+    const keys = strongest(mixed, most).filter((key) => mixed[key]! > 0);
+    found.push(...keys.map((key) => ({ layer, query, key, share: share * mixed[key]! })));
   }
-  const best = edges.sort((a, b) => b.share - a.share).slice(0, most);
+  const wanted = new Set(mostOf(received(found), MOST_TOKENS));
+  const best = found.filter(({ key }) => wanted.has(key)).sort((a, b) => b.share - a.share);
   const kept = best.reduce((all, { share }) => all + share, 0);
-  const before = new Map<number, number>();
-  for (const { key, share } of best) before.set(key, (before.get(key) ?? 0) + share / kept);
-  return { edges: best.map((edge) => ({ ...edge, share: edge.share / kept })), before, kept };
+  // Each token gives all that it has to the edges that it keeps.
+  const given = new Map<number, number>();
+  for (const { query, share } of best) given.set(query, (given.get(query) ?? 0) + share);
+  const total = [...given.keys()].reduce((all, query) => all + after.get(query)!, 0);
+  const edges = best.map((edge) => ({
+    ...edge,
+    share: (edge.share * after.get(edge.query)!) / given.get(edge.query)! / total,
+  }));
+  return { edges, before: received(edges), kept };
+}
+
+/** A row without what is below 0 and without some columns, and with what stays. */
+function mixedRow(row: Float32Array, query: number, left: ReadonlySet<number>): Float32Array {
+  const own = row.map((weight, key) => (left.has(key) ? 0 : Math.max(weight, 0)));
+  const sum = own.reduce((all, weight) => all + weight, 0);
+  const mixed = own.map((weight) => (sum > 0 ? ((1 - RESIDUAL) * weight) / sum : 0));
+  mixed[query] = mixed[query]! + (sum > 0 ? RESIDUAL : 1);
+  return mixed;
+}
+
+function received(edges: readonly Edge[]): Map<number, number> {
+  const shares = new Map<number, number>();
+  for (const { key, share } of edges) shares.set(key, (shares.get(key) ?? 0) + share);
+  return shares;
+}
+
+function mostOf(shares: Shares, count: number): number[] {
+  const order = [...shares].sort((a, b) => b[1] - a[1]).slice(0, count);
+  return order.map(([index]) => index);
 }
 
 /** The tokens that stand in rows: all of a short input, else those that the flow touches, in their order. */

@@ -6,8 +6,7 @@ export function weightText(weight: number): string {
   if (!Number.isFinite(weight)) return "–";
   if (size === 0) return "0";
   if (size < 0.000005) return "≈0";
-  if (size < 0.01) return weight.toFixed(5);
-  return size < 10 ? weight.toFixed(3) : weight.toFixed(1);
+  return (weight < 0 ? "−" : "") + size.toFixed(size < 0.01 ? 5 : size < 10 ? 3 : 1);
 }
 
 /** A number with its sign. */
@@ -22,12 +21,6 @@ export function cellText(number: number, most: number): string {
 
 function signOf(number: number, text: string): string {
   return number > 0 ? `+${text}` : text.replace("-", "−");
-}
-
-/** A weight with all the digits that maps have on the way, without powers of ten. */
-export function exactText(weight: number): string {
-  if (!Number.isFinite(weight)) return "–";
-  return weight.toLocaleString("en", { maximumSignificantDigits: 4, useGrouping: false });
 }
 
 /** Milliseconds, below a second whole. */

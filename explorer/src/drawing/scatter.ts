@@ -2,9 +2,8 @@
 
 import type { Overview } from "../data/overview.js";
 import type { HeadId } from "../state/fields.js";
+import { type Doing, doings, type SpecialMass } from "./kinds.js";
 import { allHeads, limitOf, statisticOf } from "./statistics.js";
-
-export const KINDS = ["previous", "next", "self", "special"] as const;
 
 export interface Point {
   readonly id: HeadId;
@@ -13,8 +12,7 @@ export interface Point {
   /** Entropy over the largest one, 0 to 1. */
   readonly y: number;
   readonly confidence: number;
-  /** What has the largest weight of these. */
-  readonly kind: (typeof KINDS)[number];
+  readonly doing: Doing;
 }
 
 /** A plot in CSS pixels. */
@@ -37,20 +35,18 @@ const MARGIN = { left: 44, right: 20, top: 16, bottom: 40 } as const;
 const LEAST_RANGE = 0.1;
 const PADDING = 0.06;
 
-export function pointsOf(overview: Overview): Point[] {
+export function pointsOf(overview: Overview, special: SpecialMass | null): Point[] {
+  const doing = doings(overview, special);
   const size = overview.kept.length;
   const share = (name: "mean_distance" | "entropy", id: HeadId) =>
     statisticOf(overview, name, id) / Math.max(limitOf(name, size), Number.MIN_VALUE) || 0;
-  return allHeads(overview).map((id) => {
-    const mass = KINDS.map((kind) => statisticOf(overview, kind, id));
-    return {
-      id,
-      x: share("mean_distance", id),
-      y: share("entropy", id),
-      confidence: statisticOf(overview, "confidence", id) || 0,
-      kind: KINDS[mass.indexOf(Math.max(...mass))] ?? KINDS[0],
-    };
-  });
+  return allHeads(overview).map((id) => ({
+    id,
+    x: share("mean_distance", id),
+    y: share("entropy", id),
+    confidence: statisticOf(overview, "confidence", id) || 0,
+    doing: doing(id),
+  }));
 }
 
 /** Axes that hold all points, with some room around them. */

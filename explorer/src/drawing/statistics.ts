@@ -41,6 +41,38 @@ export function limitOf(name: Statistic, size: number): number {
   return 1;
 }
 
+/** What each statistic would be if every row looked at all that it sees alike; of the shares of rows there is none. */
+export function uniformOf({
+  kept,
+  thumbnails,
+}: Pick<Overview, "kept" | "thumbnails">): Partial<Record<Statistic, number>> {
+  const size = kept.length;
+  const causal = thumbnails !== null && isCausal(thumbnails.row(0, 0));
+  const sums = { entropy: 0, confidence: 0, mean_distance: 0, self: 0, previous: 0, next: 0, special: 0 };
+  const before = kept.map(({ special }) => Number(special));
+  for (let i = 1; i < size; i++) before[i] = before[i]! + before[i - 1]!;
+  for (let i = 0; i < size; i++) {
+    const seen = causal ? i + 1 : size;
+    const after = seen - 1 - i;
+    sums.entropy += Math.log(seen);
+    sums.confidence += 1 / seen;
+    sums.self += 1 / seen;
+    sums.previous += i > 0 ? 1 / seen : 0;
+    sums.next += after > 0 ? 1 / seen : 0;
+    sums.mean_distance += (i * (i + 1) + after * (after + 1)) / 2 / seen;
+    sums.special += before[seen - 1]! / seen;
+  }
+  return Object.fromEntries(Object.entries(sums).map(([name, sum]) => [name, sum / Math.max(size, 1)]));
+}
+
+/** Whether a map looks at nothing that comes after. */
+function isCausal(map: Float32Array): boolean {
+  const side = Math.round(Math.sqrt(map.length));
+  return (
+    side > 1 && map.every((weight, i) => i % side <= Math.floor(i / side) || weight === 0 || weight === -Infinity)
+  );
+}
+
 /** All heads, layer by layer. */
 export function allHeads({ layers, heads }: Pick<Overview, "layers" | "heads">): HeadId[] {
   return Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads] as const);

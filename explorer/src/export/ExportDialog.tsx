@@ -1,6 +1,6 @@
 /** What can be taken away: pictures, numbers, a page of its own, and programs. */
 
-import { type Signal, useSignal } from "@preact/signals";
+import { type Signal, useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import type { Overview } from "../data/overview.js";
@@ -193,12 +193,14 @@ function Numbers({ overview, work }: { overview: Overview; work: Work }) {
   const store = useStore();
   const { source } = store;
   const [layer] = store.current.value;
-  const choice = useSignal<"layer" | "chosen" | "all">("layer");
+  const wanted = useSignal<"layer" | "chosen" | "all" | null>(null);
   const layers = {
     layer: [layer],
-    chosen: [...new Set(store.heads.value.map(([one]) => one))].sort((a, b) => a - b),
+    chosen: layersOf(store),
     all: Array.from({ length: overview.layers }, (_, i) => i),
   };
+  // Of what is looked at, nothing is left out unless that is chosen.
+  const choice = useComputed(() => wanted.value ?? (layersOf(store).length > 1 ? "chosen" : "layer"));
   const npz = async (): Promise<string> => {
     const { dtype: _, ...exact } = layersFields(overview.subject, layers[choice.value]);
     const file = await source.npz!(inputsOf(overview.subject), exact);
@@ -206,13 +208,13 @@ function Numbers({ overview, work }: { overview: Overview; work: Work }) {
     return `Saved ${size(file.size)}, in single precision.`;
   };
   const html = async (): Promise<string> => {
-    const wanted = layers[choice.value];
+    const own = layers[choice.value];
     if (!fitsWhole(overview.tokens, overview.heads, store.limit.peek()))
       throw new Error("The text is too long: enter a shorter one.");
-    const refused = tooLarge(estimatedBytes(overview, wanted.length));
+    const refused = tooLarge(estimatedBytes(overview, own.length));
     if (refused !== null) throw new Error(refused);
-    const text = await htmlFile(store, overview, wanted, (done) => {
-      work.told.value = `Layer ${done + 1} of ${wanted.length}…`;
+    const text = await htmlFile(store, overview, own, (done) => {
+      work.told.value = `Layer ${done + 1} of ${own.length}…`;
     });
     const file = new Blob([text], { type: "text/html" });
     const late = tooLarge(file.size);
@@ -226,7 +228,7 @@ function Numbers({ overview, work }: { overview: Overview; work: Work }) {
         aria-label="Layers"
         value={choice.value}
         onChange={({ currentTarget }) => {
-          choice.value = currentTarget.value as typeof choice.value;
+          wanted.value = currentTarget.value as typeof choice.value;
         }}
       >
         <option value="layer">layer {layer}</option>
@@ -284,6 +286,11 @@ function Code({ overview }: { overview: Overview }) {
       <textarea ref={field} class="code" readOnly rows={8} aria-label="Code" value={code} spellcheck={false} />
     </Part>
   );
+}
+
+/** The layers of the chosen heads. */
+function layersOf({ heads }: Store): number[] {
+  return [...new Set(heads.value.map(([layer]) => layer))].sort((a, b) => a - b);
 }
 
 function fileName(store: Store, ending: string): string {

@@ -5,7 +5,7 @@ import type { Overview } from "../data/overview.js";
 import { type FileData, type PackedItem, pack } from "../data/packed.js";
 import * as requests from "../data/requests.js";
 import type { Assets } from "../data/source.js";
-import { changedFields } from "../state/fields.js";
+import { changedFields, type HeadId } from "../state/fields.js";
 import type { Store } from "../state/store.js";
 import { escaped } from "./xml.js";
 
@@ -46,7 +46,7 @@ export async function htmlFile(
   const data: FileData = {
     version: 1,
     info: { ...(store.info.peek() as Info), models: [subject.model] },
-    state: { ...changedFields(store.state.peek()), model: subject.model.name },
+    state: { ...changedFields(store.state.peek()), model: subject.model.name, heads: headsIn(store, layers) },
     fields: fieldsOf(subject),
     tokens: first.usage.input_tokens,
     overview: pack(first.items[0]!),
@@ -54,6 +54,12 @@ export async function htmlFile(
     answers: store.loader.answersOf(subject),
   };
   return documentOf(data, await source.assets());
+}
+
+/** The chosen heads that have maps in the file. */
+function headsIn({ heads, current }: Store, layers: readonly number[]): readonly HeadId[] {
+  const own = heads.peek().filter(([layer]) => layers.includes(layer));
+  return own.length > 0 ? own : [[layers[0]!, current.peek()[1]]];
 }
 
 /** The fields that all requests for maps of the file have. */

@@ -6,6 +6,7 @@ import type { Store } from "../state/store.js";
 import { Controls } from "./Controls.js";
 import { StoreContext } from "./context.js";
 import { Footer } from "./Footer.js";
+import { followFirstLook } from "./firstLook.js";
 import { Header } from "./Header.js";
 import { Help } from "./Help.js";
 import { Inputs } from "./Inputs.js";
@@ -17,6 +18,7 @@ import { ViewPanel } from "./ViewPanel.js";
 export function App({ store }: { store: Store }) {
   const root = useRef<HTMLDivElement>(null);
   useEffect(() => followKeys(store, root.current!), [store]);
+  useEffect(() => followFirstLook(store), [store]);
   useSignalEffect(() => {
     if (store.source.kind === "kernel") return;
     // `color-scheme` of the page colours scroll bars and the ground behind it.
@@ -31,7 +33,7 @@ export function App({ store }: { store: Store }) {
         data-theme={store.dark.value ? "dark" : "light"}
       >
         <Header />
-        <main>
+        <main class="main">
           {store.source.kind !== "embedded" && <Inputs />}
           <Problems />
           <Controls />

@@ -9,9 +9,9 @@ export function Footer() {
   return (
     <footer class="footer">
       <p>
-        <strong>Attention is not an explanation</strong> (Jain &amp; Wallace 2019,{" "}
+        <strong>Attention is not an explanation</strong> (
         <a href="https://arxiv.org/abs/1902.10186" rel="noreferrer" target="_blank">
-          arXiv:1902.10186
+          Jain &amp; Wallace 2019
         </a>
         ): it shows what a head mixes, not why the model answers as it does.
         {overview.value !== null && (

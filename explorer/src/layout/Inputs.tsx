@@ -67,7 +67,7 @@ export function Inputs() {
 
 /** A field for a text. Enter sends it. */
 export function Area(props: { label: string; value: string; change: (value: string) => void; enter: () => void }) {
-  const lines = Math.min(4, Math.max(2, props.value.split("\n").length, Math.ceil(props.value.length / 90)));
+  const lines = Math.min(4, Math.max(1, props.value.split("\n").length, Math.ceil(props.value.length / 90)));
   return (
     <label class="area">
       <span>{props.label}</span>
@@ -76,6 +76,7 @@ export function Area(props: { label: string; value: string; change: (value: stri
         value={props.value}
         placeholder="Enter a text"
         spellcheck={false}
+        dir="auto"
         onInput={({ currentTarget }) => props.change(currentTarget.value)}
         onKeyDown={(event) => {
           // Enter sends, as in a search box; with Shift it breaks the line. While an input method composes, it is its own.

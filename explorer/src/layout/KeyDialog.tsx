@@ -18,10 +18,14 @@ export function KeyDialog() {
         onSubmit={(event) => {
           event.preventDefault();
           void store.useKey(key.value.trim());
-          key.value = "";
         }}
       >
         <h2 id="key-title">This service needs a key</h2>
+        {store.keyRefused.value && (
+          <p class="problem" role="alert">
+            The service does not know this key. Check it, and enter it again.
+          </p>
+        )}
         <label>
           <span>API key</span>
           <input

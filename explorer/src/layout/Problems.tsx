@@ -1,5 +1,6 @@
 /** What went wrong, in the sentences of the service. */
 
+import { isLost, isRefused } from "../data/source.js";
 import { useStore } from "./context.js";
 
 export function Problems() {
@@ -13,11 +14,12 @@ export function Problems() {
         <button
           type="button"
           onClick={() => {
-            store.loader.forgetFailures();
-            if (store.infoError.value !== null) void store.readInfo();
+            if (isRefused(error)) store.needsKey.value = true;
+            else store.loader.forgetFailures();
+            if (store.infoError.value !== null && !isRefused(error)) void store.readInfo();
           }}
         >
-          Try again
+          {isRefused(error) ? "Enter a key" : "Try again"}
         </button>
       </div>
     );
@@ -34,6 +36,8 @@ export function Problems() {
 
 /** What an error says; that of the service without the parts that are for programs. */
 export function sentence(error: Error): string {
+  if (isRefused(error)) return "The service wants an API key, and has not got one that it knows.";
+  if (isLost(error)) return "The service does not answer. This page asks again by itself, and keeps what it has.";
   const { detail } = error as { detail?: unknown };
   return typeof detail === "string" && detail !== "" ? detail : error.message;
 }

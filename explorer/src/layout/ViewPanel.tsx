@@ -3,9 +3,25 @@
 import { useEffect, useRef } from "preact/hooks";
 import type { Overview } from "../data/overview.js";
 import { keyOf } from "../data/requests.js";
+import { isLost } from "../data/source.js";
+import { Cut } from "../views/cut.js";
 import { VIEWS } from "../views/index.js";
 import { useStore } from "./context.js";
+import { Verdict } from "./Verdict.js";
 import { Welcome } from "./Welcome.js";
+
+/** What holds for the input in every view. */
+function Notes({ overview }: { overview: Overview }) {
+  const store = useStore();
+  const begun = store.begun.value;
+  return (
+    <>
+      <Cut overview={overview} />
+      <Verdict subject={overview.subject} />
+      {begun !== null && store.isBegun(begun) && <p class="note above">{begun.told}</p>}
+    </>
+  );
+}
 
 export function ViewPanel() {
   const store = useStore();
@@ -21,7 +37,9 @@ export function ViewPanel() {
   }, [chosen, overview === null]);
   const last = useRef<Overview | null>(null);
   last.current = store.shown.value ?? last.current;
-  const shown = chosen.stays ? last.current : store.shown.value;
+  // What was loaded stays while the service is away.
+  const stays = chosen.stays || (overview?.state === "failed" && isLost(overview.error));
+  const shown = stays ? last.current : store.shown.value;
   if (overview === null) return store.model.value === null ? null : <Welcome />;
   const move = (by: number): void => {
     const next = VIEWS[(VIEWS.indexOf(chosen) + by + VIEWS.length) % VIEWS.length]!;
@@ -53,6 +71,7 @@ export function ViewPanel() {
         ))}
       </div>
       <div id="view" class={`view view-${chosen.name}`} role="tabpanel" aria-labelledby={`tab-${chosen.name}`}>
+        {shown !== null && <Notes overview={shown} />}
         {shown !== null && (
           <chosen.View overview={shown} key={chosen.stays ? chosen.name : `${chosen.name} ${keyOf(shown.subject)}`} />
         )}

@@ -3,8 +3,27 @@
 import type { Store } from "../state/store.js";
 import { openHelp } from "./Help.js";
 
+/** Whether Shift was down when a key was last pressed or released. */
+let shifted = false;
+
+/** Whether a click was made with Shift: one that a key makes does not say so in Firefox. */
+export function isShifted({ shiftKey, detail }: MouseEvent): boolean {
+  return shiftKey || (detail === 0 && shifted);
+}
+
+/** With Shift a click adds: it does not select the text in between. */
+function keepSelection(event: MouseEvent): void {
+  const target = (event.target as Element).closest<HTMLElement>("[tabindex], button");
+  if (!event.shiftKey || target === null) return;
+  event.preventDefault();
+  target.focus();
+}
+
 /** Follow the keys until the returned function is called. Keys in fields and dialogs are theirs. */
 export function followKeys(store: Store, root: HTMLElement): () => void {
+  const note = ({ shiftKey }: KeyboardEvent): void => {
+    shifted = shiftKey;
+  };
   const press = (event: KeyboardEvent): void => {
     const target = event.target as HTMLElement;
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -16,8 +35,18 @@ export function followKeys(store: Store, root: HTMLElement): () => void {
   };
   // A notebook has keys of its own: there, only those pressed within the explorer count.
   const listened = store.source.kind === "kernel" ? root : document;
-  listened.addEventListener("keydown", press as EventListener);
-  return () => listened.removeEventListener("keydown", press as EventListener);
+  const listeners = [
+    [listened, "keydown", press, false],
+    [root, "keydown", note, true],
+    [root, "keyup", note, true],
+    [root, "mousedown", keepSelection, false],
+  ] as const;
+  for (const [where, name, listener, first] of listeners)
+    where.addEventListener(name, listener as EventListener, first);
+  return () => {
+    for (const [where, name, listener, first] of listeners)
+      where.removeEventListener(name, listener as EventListener, first);
+  };
 }
 
 /**

@@ -27,6 +27,7 @@ export const SCALES = ["linear", "sqrt", "log"] as const;
 export const FLOW_HEADS = ["all", "chosen"] as const;
 /** Lines of all tokens, or of those of the first text, A, or the second to those of one of them. */
 export const LINES_OF = ["all", "aa", "ab", "ba", "bb"] as const;
+export const SINKS = ["keep", "drop"] as const;
 export const THEMES = ["auto", "light", "dark"] as const;
 /** How words are explained; "auto" is the service's own choice. */
 export const METHODS = ["auto", "parts", "occlusion", "gradient"] as const;
@@ -78,8 +79,10 @@ export const FIELDS = {
   mass: number(0, 1, 0.7),
   /** The texts of a pair between which lines lead. */
   linesOf: oneOf(LINES_OF),
-  /** The strongest edges of each layer that a flow follows. */
-  edges: integer(1, 40, 12),
+  /** The strongest edges out of each token that a flow follows. */
+  edges: integer(1, 40, 3),
+  /** Whether a flow goes to attention sinks, too. */
+  sinks: oneOf(SINKS),
   /** Whether edges of a flow are the mean of all heads, or of the chosen ones. */
   flowHeads: oneOf(FLOW_HEADS),
   /** The heads whose output is 0 in the run that is shown. */

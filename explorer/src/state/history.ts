@@ -18,6 +18,8 @@ export async function followAddress(store: Store, own = false): Promise<() => vo
   let timer: ReturnType<typeof setTimeout> | undefined;
   /** What the address bar had when it was last read or written. */
   let known = location.hash;
+  /** The state that it stands for: another deflate may pack the same otherwise. */
+  let meant = "";
   const read = async () => {
     // The address is newer than a change that it does not have yet.
     clearTimeout(timer);
@@ -25,7 +27,9 @@ export async function followAddress(store: Store, own = false): Promise<() => vo
     const { hash } = location;
     known = hash;
     const state = await fromFragment(hash);
-    if (known === hash) store.restore(state);
+    if (known !== hash) return;
+    meant = written(state);
+    store.restore(state);
   };
   const left = takeLeft();
   if (left !== null) store.restore(left);
@@ -33,6 +37,9 @@ export async function followAddress(store: Store, own = false): Promise<() => vo
   let first = left === null;
   const stop = effect(() => {
     const state = store.state.value;
+    // What is chosen for a start belongs to the entry of the text.
+    const same = store.unasked && timer === undefined;
+    store.unasked = false;
     clearTimeout(timer);
     if (first) {
       first = false;
@@ -43,8 +50,11 @@ export async function followAddress(store: Store, own = false): Promise<() => vo
       // A later change has a timer of its own; an address that was not read yet is about to be.
       if (timer !== current || location.hash !== known) return;
       timer = undefined;
-      if (fragment === known.slice(1)) return;
-      history.pushState(null, "", fragment === "" ? location.pathname + location.search : `#${fragment}`);
+      if (written(state) === meant) return;
+      meant = written(state);
+      const address = fragment === "" ? location.pathname + location.search : `#${fragment}`;
+      if (same) history.replaceState(null, "", address);
+      else history.pushState(null, "", address);
       known = location.hash;
     }, STEP_MS);
     timer = current;
@@ -63,6 +73,10 @@ export async function followAddress(store: Store, own = false): Promise<() => vo
     removeEventListener("popstate", read);
     removeEventListener("hashchange", read);
   };
+}
+
+function written(state: State): string {
+  return JSON.stringify(changedFields(state));
 }
 
 /** Keep a state that the address lacks: it is too late to change the address that a reload leads to. */

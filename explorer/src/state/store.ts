@@ -5,10 +5,20 @@ import type { Info, ServedModel } from "../../../client/js/src/index.js";
 import { type Loaded, Loader } from "../data/loader.js";
 import type { Overview } from "../data/overview.js";
 import type { Subject } from "../data/requests.js";
-import type { Source } from "../data/source.js";
+import { isLost, isRefused, type Source } from "../data/source.js";
 import { FIELDS, type HeadId, type State } from "./fields.js";
 
+/** How long after a service stopped answering it is asked again. */
+const AGAIN_MS = 2000;
+
 type Signals = { readonly [K in keyof State]: Signal<State[K]> };
+
+/** A head and the position of a token, and why these. */
+export interface Begun {
+  readonly id: HeadId;
+  readonly position: number | null;
+  readonly told: string;
+}
 
 /** A store that another shares all with, but for some fields and what is pointed at. */
 interface Beside {
@@ -26,6 +36,10 @@ export class Store {
   readonly infoError = signal<Error | null>(null);
   /** The position of the token under the pointer or with the focus; null for none. */
   readonly hovered = signal<number | null>(null);
+  /** What was chosen for a start, and why; null before that. */
+  readonly begun = signal<Begun | null>(null);
+  /** Whether the last change was that: it is no step of the history. */
+  unasked = false;
   /** Counts how often all pins were taken out. */
   readonly unpinned = signal(0);
   /** Spoken by screen readers. */
@@ -33,8 +47,15 @@ export class Store {
   readonly systemDark: Signal<boolean>;
   /** Whether the service wants a key. */
   readonly needsKey = signal(false);
-  readonly #keyRefused = (): void => {
-    this.needsKey.value = true;
+  /** Whether it refused the one that it got. */
+  readonly keyRefused = signal(false);
+  /** Whether the service stopped answering. */
+  readonly lost = signal(false);
+  readonly #failed = (error: Error): void => {
+    if (isRefused(error)) {
+      this.keyRefused.value = this.source.keyed === true;
+      this.needsKey.value = true;
+    } else if (isLost(error) && !this.lost.peek()) void this.#waitForService();
   };
 
   readonly dark = computed(() => {
@@ -107,7 +128,7 @@ export class Store {
     beside: Beside | null = null,
   ) {
     const shared = beside?.store;
-    this.loader = shared?.loader ?? new Loader(source, this.#keyRefused);
+    this.loader = shared?.loader ?? new Loader(source, this.#failed);
     this.info = shared?.info ?? signal(null);
     this.spoken = shared?.spoken ?? signal("");
     this.systemDark = shared?.systemDark ?? signal(false);
@@ -166,8 +187,22 @@ export class Store {
       this.infoError.value = null;
     } catch (error) {
       this.infoError.value = error as Error;
-      if ((error as { status?: unknown }).status === 401) this.#keyRefused();
+      this.#failed(error as Error);
     }
+  }
+
+  /** Ask until it answers again, then ask for all that failed meanwhile. */
+  async #waitForService(): Promise<void> {
+    this.lost.value = true;
+    do {
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+      await this.source.info().then(
+        () => (this.lost.value = false),
+        (error) => (this.lost.value = isLost(error)),
+      );
+    } while (this.lost.peek());
+    this.loader.forgetFailures();
+    if (this.infoError.peek() !== null) await this.readInfo();
   }
 
   /** Go on with a key after a refusal. */
@@ -193,7 +228,7 @@ export class Store {
     const text = whole(entered);
     const pair = second === null ? null : whole(second);
     batch(() => {
-      if (text !== this.fields.text.value || pair !== this.fields.pair.value) this.fields.pinned.value = [];
+      if (text !== this.fields.text.value || pair !== this.fields.pair.value) this.#unpinForStart();
       this.fields.text.value = text;
       this.fields.pair.value = pair;
       this.loader.cancel();
@@ -205,8 +240,33 @@ export class Store {
   setLevel(level: State["level"]): void {
     batch(() => {
       this.fields.level.value = level;
-      this.fields.pinned.value = [];
+      this.#unpinForStart();
     });
+  }
+
+  /** Choose for a start, where nothing is chosen. */
+  begin(id: HeadId, position: number | null, told: string): void {
+    this.unasked = true;
+    this.begun.value = { id, position, told };
+    this.fields.heads.value = [id];
+    if (position !== null) this.fields.pinned.value = [position];
+  }
+
+  /** Whether what is chosen is what was chosen for a start. */
+  isBegun({ id, position }: Begun): boolean {
+    const { heads, pinned } = this.fields;
+    return (
+      JSON.stringify([heads.value, pinned.value]) === JSON.stringify([[id], position === null ? [] : [position]])
+    );
+  }
+
+  /** Of another input the pins do not count, nor a head that only was a start. */
+  #unpinForStart(): void {
+    const begun = this.begun.peek();
+    if (begun !== null && JSON.stringify(this.fields.heads.peek()) === JSON.stringify([begun.id])) {
+      this.fields.heads.value = [];
+    }
+    this.fields.pinned.value = [];
   }
 
   /** Make a head the current one. One of several that are chosen leaves the others so. */

@@ -1,13 +1,17 @@
 /** A scatter of all heads by how far and how widely they look. A brush chooses heads in every view. */
 
-import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
-import { useMemo, useRef } from "preact/hooks";
+import { effect, useComputed, useSignal } from "@preact/signals";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { BROAD, type Kind, MOSTLY, type Specials, STANDS_OUT, specialsOf } from "../drawing/kinds.js";
+import { weightText } from "../drawing/numbers.js";
 import { type Box, inBox, nearest, neighbour, type Plot, type Point, plotOf, pointsOf } from "../drawing/scatter.js";
 import { headText } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
+import type { HeadId } from "../state/fields.js";
 import { headName, sameHead } from "../state/store.js";
 import { placeIn, prepare, useSize } from "./canvas.js";
 import { drawScatter, KIND_LEGEND } from "./scatterDrawing.js";
+import { specialMass } from "./specialMass.js";
 import type { ViewProps } from "./view.js";
 
 /** A shorter move of the pointer is a click. */
@@ -23,17 +27,24 @@ export function FingerprintsView({ overview }: ViewProps) {
   const store = useStore();
   const [frame, size] = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
-  const points = useMemo(() => pointsOf(overview), [overview]);
+  const special = useComputed(() => specialMass(store, overview)).value;
+  const points = useMemo(() => pointsOf(overview, special), [overview, special]);
+  const specials = useMemo(() => specialsOf(overview), [overview]);
+  // Places do not depend on kinds.
   const plot = useComputed<Plot>(() => plotOf(points, size.value.width, size.value.height));
   const brush = useSignal<Box | null>(null);
   const pointed = useSignal<Point | null>(null);
-  useSignalEffect(() => {
-    if (size.value.width === 0) return;
-    // The theme changes colours of the style sheet, which the drawing reads.
-    store.dark.value;
-    const context = prepare(canvas.current!, size.value);
-    drawScatter(context, plot.value, points, store.heads.value, pointed.value, brush.value);
-  });
+  useEffect(
+    () =>
+      effect(() => {
+        if (size.value.width === 0) return;
+        // The theme changes colours of the style sheet, which the drawing reads.
+        store.dark.value;
+        const context = prepare(canvas.current!, size.value);
+        drawScatter(context, plot.value, points, store.heads.value, pointed.value, brush.value);
+      }),
+    [points, plot, size, store, pointed, brush],
+  );
   const at = (event: PointerEvent | MouseEvent): [number, number] => placeIn(canvas.current!, event);
   const finish = (event: PointerEvent): void => {
     const box = brush.peek();
@@ -61,8 +72,12 @@ export function FingerprintsView({ overview }: ViewProps) {
   return (
     <div class="fingerprints-view">
       <div class="view-tools">
-        <Legend />
-        <p class="note">Size: confidence. Drag a box to choose heads; arrow keys step from head to head.</p>
+        <Legend specials={specials} />
+        <p class="note">
+          Mostly: at least {MOSTLY} of its weight, and {STANDS_OUT} more than if all tokens were looked at alike;
+          broad: nothing so, and an entropy of at least {BROAD} of the largest. Size: confidence. Drag a box to choose
+          heads.
+        </p>
       </div>
       <div
         class="scatter"
@@ -100,20 +115,40 @@ export function FingerprintsView({ overview }: ViewProps) {
           aria-label={`Scatter of ${points.length} heads; ${store.heads.value.length} chosen, the current one ${headName(store.current.value)}. The table has the numbers.`}
         />
       </div>
-      <p class="note told">{headText(overview, pointed.value?.id ?? store.current.value)}</p>
+      <p class="note told">
+        {headText(overview, pointed.value?.id ?? store.current.value)}.{" "}
+        {toldDoing(points, specials, pointed.value?.id ?? store.current.value)}
+      </p>
     </div>
   );
 }
 
-function Legend() {
+/** What a kind is called. */
+function titleOf(kind: Kind, { names }: Specials): string {
+  if (kind === "broad" || kind === "other") return kind;
+  return `mostly ${kind === "first" ? names[0] : kind === "last" ? names[1] : kind}`;
+}
+
+/** What a head does mostly, with its weight there beside that of uniform attention. */
+function toldDoing(points: readonly Point[], specials: Specials, id: HeadId): string {
+  const point = points.find((one) => sameHead(one.id, id));
+  if (point === undefined) return "";
+  const { kind, mass, uniform } = point.doing;
+  const title = titleOf(kind, specials);
+  const named = title[0]!.toUpperCase() + title.slice(1);
+  return Number.isNaN(mass) ? `${named}.` : `${named}: ${weightText(mass)}, uniform ${weightText(uniform)}.`;
+}
+
+function Legend({ specials }: { specials: Specials }) {
+  const shown = KIND_LEGEND.filter(({ kind }) => titleOf(kind, specials) !== "mostly ");
   return (
     <ul class="legend" aria-label="Shapes">
-      {KIND_LEGEND.map(({ kind, path, colour }) => (
+      {shown.map(({ kind, path, colour }) => (
         <li key={kind}>
           <svg viewBox="-7 -7 14 14" width="14" height="14" aria-hidden="true">
             <path d={path} fill={colour} />
           </svg>
-          mostly {kind}
+          {titleOf(kind, specials)}
         </li>
       ))}
     </ul>

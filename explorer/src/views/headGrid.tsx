@@ -5,6 +5,7 @@ import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import type { Overview } from "../data/overview.js";
 import { useStore } from "../layout/context.js";
+import { isShifted } from "../layout/keys.js";
 import type { HeadId } from "../state/fields.js";
 import { headName, sameHead } from "../state/store.js";
 
@@ -32,10 +33,10 @@ export function HeadGrid({ overview, label, cell, class: look, switches }: HeadG
   return (
     <div class="scroll">
       <table
-        class="grid"
+        class={look !== "cell" ? "grid wide" : "grid"}
         ref={grid}
         aria-label="Heads, a row for each layer"
-        style={{ minWidth: `${2 + 2.5 * overview.heads}rem` }}
+        style={{ "--layers": overview.layers, "--heads": overview.heads }}
       >
         <thead>
           <tr>
@@ -67,9 +68,9 @@ export function HeadGrid({ overview, label, cell, class: look, switches }: HeadG
                       onFocus={() => {
                         reached.value = id;
                       }}
-                      onClick={({ shiftKey }) => {
+                      onClick={(event) => {
                         if (switches) switches.press(id);
-                        else if (shiftKey) store.toggleHead(id);
+                        else if (isShifted(event)) store.toggleHead(id);
                         else store.openHead(id);
                       }}
                       onDblClick={() => {

@@ -1,12 +1,13 @@
 /** The current head, larger, with its statistics. */
 
 import { useComputed } from "@preact/signals";
+import { useMemo } from "preact/hooks";
 import { mapOf } from "../data/maps.js";
 import type { Overview } from "../data/overview.js";
 import { fitsWhole } from "../data/requests.js";
 import { rangeOf } from "../drawing/colours.js";
 import { weightText } from "../drawing/numbers.js";
-import { headText, STATISTICS, statisticOf } from "../drawing/statistics.js";
+import { headText, STATISTICS, statisticOf, uniformOf } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
 import { headName, type Store } from "../state/store.js";
 import { MapCanvas } from "./mapCanvas.js";
@@ -16,6 +17,7 @@ export function HeadPanel({ overview }: { overview: Overview }) {
   const store = useStore();
   const id = store.headsOf(overview).at(-1)!;
   const map = useComputed(() => currentMap(store, overview));
+  const uniform = useMemo(() => uniformOf(overview), [overview]);
   const { weights } = overview.subject;
   const name = weights === "rollout" ? `Rollout through layer ${id[0]}` : headName(id);
   return (
@@ -25,11 +27,15 @@ export function HeadPanel({ overview }: { overview: Overview }) {
         <MapCanvas weights={map.value} signed={weights === "score"} label={`Map of ${headText(overview, id)}`} />
       )}
       {map.value !== null && <ScaleBar range={rangeOf(map.value, weights === "score")} />}
+      <p class="note">Mean over all rows, and what it would be if each row looked at all tokens alike.</p>
       <dl>
         {STATISTICS.slice(0, 7).map(({ name: statistic, title, told }) => (
           <div key={statistic} title={told}>
             <dt>{title}</dt>
-            <dd>{weightText(statisticOf(overview, statistic, id))}</dd>
+            <dd>
+              {weightText(statisticOf(overview, statistic, id))}{" "}
+              <span class="faint">{weightText(uniform[statistic]!)}</span>
+            </dd>
           </div>
         ))}
       </dl>

@@ -2,7 +2,8 @@
 
 import type { Statistic } from "../../../client/js/src/index.js";
 import type { Overview } from "../data/overview.js";
-import { headText, limitOf, STATISTICS, type StatisticEntry, statisticOf } from "../drawing/statistics.js";
+import { weightText } from "../drawing/numbers.js";
+import { headText, limitOf, STATISTICS, type StatisticEntry, statisticOf, uniformOf } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
 import type { HeadId } from "../state/fields.js";
 import { EdgeHeads, useEdge } from "./edge.js";
@@ -20,6 +21,7 @@ export function HeadsView({ overview }: ViewProps) {
   const statistic = STATISTICS.find(({ name }) => name === cells.value) ?? null;
   // Of a long input there are no thumbnails.
   const shown = statistic ?? (overview.thumbnails === null ? STATISTICS[0]! : null);
+  const uniform = shown === null ? undefined : uniformOf(overview)[shown.name];
   return (
     <div class="heads-view">
       <div>
@@ -46,7 +48,7 @@ export function HeadsView({ overview }: ViewProps) {
               ? `The weight ${edge!.title} in every head.`
               : shown === null
                 ? "Each map has its own range of colours."
-                : `${shown.title}: ${shown.told}.`}{" "}
+                : `${shown.title}: ${shown.told}${uniform === undefined ? "" : `; ${weightText(uniform)} if all tokens were looked at alike`}.`}{" "}
             Click opens a head, Shift-click adds it, a double click leaves it alone.
           </p>
         </div>

@@ -14,21 +14,23 @@ export function RowTable({ overview, store }: { overview: Overview; store: Store
   const all = useSignal(false);
   const active = useComputed(() => activeWeights(store, overview));
   const { positions, weights, error } = active.value;
-  if (positions.length === 0) {
-    return (
-      <aside class="row-table">
-        <p class="note">Point at a token to see its weights. Click to pin it; Shift-click adds another.</p>
-      </aside>
-    );
-  }
-  const order = weights === null ? [] : largest(weights, all.value ? weights.length : SHOWN);
+  const count = overview.kept.length;
+  // Before there are weights, the same rows keep the room that these take.
+  const order = largest(weights ?? new Float32Array(count), all.value ? count : SHOWN);
   const most = weights === null || order.length === 0 ? 0 : weights[order[0]!]!;
   return (
-    <aside class="row-table" aria-busy={weights === null && error === null}>
+    <aside
+      class={weights === null ? "row-table empty" : "row-table"}
+      aria-busy={weights === null && error === null && positions.length > 0}
+    >
       <EdgeWeight overview={overview} />
       <table>
         <caption>
-          <Caption overview={overview} store={store} positions={positions} />
+          {positions.length > 0 ? (
+            <Caption overview={overview} store={store} positions={positions} />
+          ) : (
+            <span class="note">Point at a token to see its weights. Click to pin it; Shift-click adds another.</span>
+          )}
         </caption>
         <thead>
           <tr>
@@ -43,11 +45,13 @@ export function RowTable({ overview, store }: { overview: Overview; store: Store
           </tr>
         </thead>
         <tbody>
-          {order.map((i) => (
-            <tr key={i}>
+          {order.map((i, rank) => (
+            <tr key={rank}>
               <td class="number faint">{overview.kept[i]!.position}</td>
-              <td class="label">{overview.kept[i]!.label}</td>
-              <td class="number">{weightText(weights![i]!)}</td>
+              <td class="label" dir="auto" title={overview.kept[i]!.label}>
+                {overview.kept[i]!.label}
+              </td>
+              <td class="number">{weights === null ? "" : weightText(weights[i]!)}</td>
               <td class="bar" aria-hidden="true">
                 <Bar share={most > 0 ? Math.max(0, weights![i]! / most) : 0} />
               </td>
@@ -56,7 +60,7 @@ export function RowTable({ overview, store }: { overview: Overview; store: Store
         </tbody>
       </table>
       {error !== null && <p class="problem">{sentence(error)}</p>}
-      {weights !== null && weights.length > SHOWN && (
+      {count > SHOWN && (
         <button
           type="button"
           class="quiet"
@@ -64,7 +68,7 @@ export function RowTable({ overview, store }: { overview: Overview; store: Store
             all.value = !all.value;
           }}
         >
-          {all.value ? `Show the largest ${SHOWN}` : `Show all ${weights.length.toLocaleString("en")}`}
+          {all.value ? `Show the largest ${SHOWN}` : `Show all ${count.toLocaleString("en")}`}
         </button>
       )}
       <EdgeHeads overview={overview} />
@@ -94,9 +98,11 @@ function Caption({ overview, store, positions }: { overview: Overview; store: St
         : `mean of ${heads.length} heads`;
   return (
     <>
-      {store.fields.direction.value === "from" ? "From " : "Into "}
-      <strong>{names}</strong>
-      <span>{where}</span>
+      <span title={names}>
+        {store.fields.direction.value === "from" ? "From " : "Into "}
+        <strong>{names}</strong>
+      </span>
+      <span class="faint">{where}</span>
     </>
   );
 }

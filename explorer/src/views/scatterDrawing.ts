@@ -1,15 +1,19 @@
 /** Draws the scatter of heads on a canvas. */
 
-import { type Box, KINDS, type Plot, type Point, radiusOf, ticks, toPixels } from "../drawing/scatter.js";
+import { KINDS, type Kind } from "../drawing/kinds.js";
+import { type Box, type Plot, type Point, radiusOf, ticks, toPixels } from "../drawing/scatter.js";
 import type { HeadId } from "../state/fields.js";
 import { headName, sameHead } from "../state/store.js";
 
 /** Colours of Okabe and Ito, which those who are colour-blind can tell apart; shapes tell the same. */
-const LOOKS: Record<(typeof KINDS)[number], { colour: string; corners: number; turn: number }> = {
+const LOOKS: Record<Kind, { colour: string; corners: number; turn: number }> = {
   previous: { colour: "#0f7fc4", corners: 3, turn: Math.PI },
   next: { colour: "#d55e00", corners: 3, turn: 0 },
   self: { colour: "#009e73", corners: 4, turn: Math.PI / 4 },
-  special: { colour: "#cc79a7", corners: 40, turn: 0 },
+  first: { colour: "#cc79a7", corners: 40, turn: 0 },
+  last: { colour: "#a07400", corners: 4, turn: 0 },
+  broad: { colour: "#3a9bc4", corners: 6, turn: 0 },
+  other: { colour: "#8a8a8a", corners: 5, turn: -Math.PI / 2 },
 };
 
 export const KIND_LEGEND = KINDS.map((kind) => ({
@@ -85,10 +89,10 @@ function drawAxes(context: CanvasRenderingContext2D, plot: Plot): void {
 function drawPoint(context: CanvasRenderingContext2D, plot: Plot, point: Point, chosen: boolean, ink: string): void {
   const [x, y] = toPixels(plot, point.x, point.y);
   context.beginPath();
-  for (const [dx, dy] of corners(point.kind, radiusOf(point))) context.lineTo(x + dx, y + dy);
+  for (const [dx, dy] of corners(point.doing.kind, radiusOf(point))) context.lineTo(x + dx, y + dy);
   context.closePath();
   context.globalAlpha = chosen ? 1 : 0.65;
-  context.fillStyle = LOOKS[point.kind].colour;
+  context.fillStyle = LOOKS[point.doing.kind].colour;
   context.fill();
   context.globalAlpha = 1;
   if (!chosen) return;
@@ -107,7 +111,7 @@ function line(context: CanvasRenderingContext2D, ...[x0, y0, x1, y1]: [number, n
 }
 
 /** The corners of a shape: previous points left, next points right. */
-function corners(kind: (typeof KINDS)[number], radius: number): [number, number][] {
+function corners(kind: Kind, radius: number): [number, number][] {
   const { corners: count, turn } = LOOKS[kind];
   return Array.from({ length: count }, (_, i) => {
     const angle = turn + (2 * Math.PI * i) / count;

@@ -1,6 +1,7 @@
 /** How similar the entered texts are to each other, by their sentence vectors. */
 
 import { ablation, textFields } from "../data/requests.js";
+import { taskOf } from "../data/why.js";
 import { weightText } from "../drawing/numbers.js";
 import { useStore } from "../layout/context.js";
 import { sentence } from "../layout/Problems.js";
@@ -20,7 +21,8 @@ export function SimilarityTable({ overview: { subject } }: ViewProps) {
   const { fields, loader } = useStore();
   const entered = [subject.text, subject.pair, fields.besideText.value, fields.besidePair.value];
   const texts = [...new Set(entered)].filter((text) => text !== null && text !== "") as string[];
-  if (texts.length < 2 || loader.source.kind === "embedded") return null;
+  // What other models say of two texts stands above every view.
+  if (texts.length < 2 || taskOf(subject.model) !== "similarity" || loader.source.kind === "embedded") return null;
   const body = { texts, ...textFields(subject), ...ablation(subject) };
   const loaded = loader.answer<Similarities>({ path: "/similarity", body }).value;
   if (loaded.state === "loading") return <p class="note">Loading…</p>;

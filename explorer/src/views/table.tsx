@@ -7,6 +7,7 @@ import { allHeads, STATISTICS, sortedHeads, statisticOf } from "../drawing/stati
 import { csvOf } from "../export/csv.js";
 import { saveFile } from "../export/save.js";
 import { useStore } from "../layout/context.js";
+import { isShifted } from "../layout/keys.js";
 import type { HeadId } from "../state/fields.js";
 import { headName, sameHead } from "../state/store.js";
 import { useEdge } from "./edge.js";
@@ -64,7 +65,7 @@ export function TableView({ overview }: ViewProps) {
                     type="button"
                     class="quiet"
                     aria-pressed={chosen.some((other) => sameHead(other, id))}
-                    onClick={({ shiftKey }) => (shiftKey ? store.toggleHead(id) : store.openHead(id))}
+                    onClick={(event) => (isShifted(event) ? store.toggleHead(id) : store.openHead(id))}
                   >
                     {headName(id)}
                   </button>

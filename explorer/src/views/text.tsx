@@ -5,6 +5,7 @@ import { Fragment } from "preact";
 import { useId, useRef } from "preact/hooks";
 import type { Unit } from "../data/overview.js";
 import { HIGHLIGHTS, highlights, place, rangeOf } from "../drawing/colours.js";
+import { arrowStep, directionOf } from "../drawing/direction.js";
 import { largest, weightText } from "../drawing/numbers.js";
 import { useStore } from "../layout/context.js";
 import type { State } from "../state/fields.js";
@@ -25,12 +26,6 @@ export function TextView({ overview }: ViewProps) {
         </div>
         <TokenList overview={overview} />
         <WeightBar overview={overview} />
-        {overview.truncated && (
-          <p class="note">
-            The input was cut: the model reads {overview.tokens.toLocaleString("en")} of{" "}
-            {overview.originalLength.toLocaleString("en")} tokens.
-          </p>
-        )}
       </div>
       <RowTable overview={overview} store={store} />
     </div>
@@ -125,6 +120,7 @@ function TokenList({ overview }: ViewProps) {
   /** The one token that the Tab key reaches. */
   const reached = useSignal(0);
   const active = useComputed(() => activeWeights(store, overview));
+  const direction = directionOf(overview.subject.text);
   useSignalEffect(() => {
     const { weights, positions } = active.value;
     paintTokens(store, list.current!, overview, weights, positions);
@@ -153,7 +149,7 @@ function TokenList({ overview }: ViewProps) {
   const move = (event: KeyboardEvent): void => {
     const position = at(event);
     const last = overview.units.length - 1;
-    const next = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const next = arrowStep(event.key, direction);
     if (position === null) return;
     if (event.key === "Enter" || event.key === " ") pin(event);
     else if (event.key === "Home") focusToken(list.current!, 0);
@@ -165,6 +161,7 @@ function TokenList({ overview }: ViewProps) {
   return (
     <div
       class="tokens"
+      dir={direction}
       ref={list}
       role="listbox"
       aria-multiselectable="true"

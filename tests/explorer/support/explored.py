@@ -39,7 +39,12 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        browser = playwright.chromium.launch(
+            executable_path=executable,
+            args=FLAGS,
+            # What scroll bars take from the page is part of what is tested.
+            ignore_default_args=["--hide-scrollbars"],
+        )
         yield browser
         browser.close()
 
@@ -68,7 +73,12 @@ def weight_text(weight: float) -> str:
         return "0"
     if size < 0.000005:
         return "≈0"
-    return f"{weight:.{5 if size < 0.01 else 3 if size < 10 else 1}f}"
+    return f"{'−' if weight < 0 else ''}{size:.{5 if size < 0.01 else 3 if size < 10 else 1}f}"
+
+
+def number(text: str) -> float:
+    """A number that the page has written."""
+    return float(text.replace("−", "-").replace("≈", "").replace("+", ""))
 
 
 @dataclass
@@ -106,7 +116,12 @@ class Explorer:
         return self.problems + [f"policy: {one}" for one in self.page.evaluate("window.complaints")]
 
     def open(self, **fields: object) -> None:
-        """Open a link with these fields, and wait for its view, or without a text for the examples."""
+        """Open a link with these fields, and wait for its view, or without a text for the examples.
+
+        Without heads, it chooses the first of layer 1: the page would choose another, and a pin.
+        """
+        if "text" in fields:
+            fields = {"heads": [[1, 0]], **fields}
         place = f"#{fragment(**fields)}" if fields else ""
         self.page.goto("about:blank")
         self.page.goto(f"{self.url}/explorer{place}")
@@ -159,7 +174,7 @@ class Explorer:
         rows = self.page.locator(".row-table tbody tr").evaluate_all(
             "all => all.map(row => [...row.cells].map(cell => cell.innerText))"
         )
-        return {int(row[0]): 0.0 if row[2] == "≈0" else float(row[2]) for row in rows}
+        return {int(row[0]): number(row[2]) for row in rows}
 
     def chosen(self) -> list[list[int]]:
         """The heads that the grid shows as chosen."""

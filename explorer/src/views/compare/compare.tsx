@@ -8,6 +8,7 @@ import { StoreContext, useStore } from "../../layout/context.js";
 import { Area } from "../../layout/Inputs.js";
 import { sentence } from "../../layout/Problems.js";
 import { headName, type Store } from "../../state/store.js";
+import { Cut } from "../cut.js";
 import { SINGLE_VIEWS } from "../single.js";
 import type { ViewProps } from "../view.js";
 import { sameTokens } from "./align.js";
@@ -157,6 +158,7 @@ function Both({ overview, beside: { other, both, distances } }: ViewProps & { be
       <StoreContext.Provider value={other}>
         <section class="view side" aria-label="Second">
           <h2>{sideName(loaded.value, other)}</h2>
+          <Cut overview={loaded.value} />
           <View overview={loaded.value} key={`${name} ${two}`} />
         </section>
       </StoreContext.Provider>

@@ -4,7 +4,7 @@ import { useComputed, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Overview } from "../../data/overview.js";
 import { type Flow, rowsOf } from "../../drawing/flow.js";
-import { largest } from "../../drawing/numbers.js";
+import { largest, weightText } from "../../drawing/numbers.js";
 import { Choice } from "../../layout/Controls.js";
 import { useStore } from "../../layout/context.js";
 import { sentence } from "../../layout/Problems.js";
@@ -79,12 +79,17 @@ export function FlowView({ overview }: ViewProps) {
             of={store.fields.flowHeads}
             names={{ all: "mean of all heads", chosen: "mean of chosen heads" }}
           />
+          <Choice
+            label="Special tokens as sinks"
+            of={store.fields.sinks}
+            names={{ keep: "followed", drop: "left out" }}
+          />
           <Edges />
         </div>
         <p class="note">
           {store.fields.flowHeads.value === "chosen" &&
             "A layer without a chosen head has the mean of all its heads. "}
-          Edges follow attention alone; rollout also counts what stays with a token.
+          Half of each token stays with it, and half goes along its strongest edges; rollout follows all edges.
         </p>
         <div
           class="flow"
@@ -145,7 +150,7 @@ function Edges() {
   const { edges } = useStore().fields;
   return (
     <label class="mass">
-      <span>{edges.value} edges in each layer</span>
+      <span>{edges.value} edges of each token</span>
       <input
         type="range"
         min="1"
@@ -175,8 +180,10 @@ function FlowTable({ overview, flow, rollout }: FlowTableProps) {
     <aside class="row-table">
       <table>
         <caption>
-          Into <strong>{namesOf(store, overview)}</strong>
-          <span>after layer {currentOf(store, overview)[0]}, from the input</span>
+          <span>
+            Into <strong>{namesOf(store, overview)}</strong>
+          </span>
+          <span class="faint">after layer {currentOf(store, overview)[0]}, from the input</span>
         </caption>
         <thead>
           <tr>
@@ -197,14 +204,14 @@ function FlowTable({ overview, flow, rollout }: FlowTableProps) {
             <tr key={i}>
               <td class="number faint">{kept[i]!.position}</td>
               <td class="label">{kept[i]!.label}</td>
-              <td class="number">{percent(shares.get(i) ?? 0)}</td>
-              <td class="number">{rollout === null ? "…" : percent(rollout[i]!)}</td>
+              <td class="number">{weightText(shares.get(i) ?? 0)}</td>
+              <td class="number">{rollout === null ? "…" : weightText(rollout[i]!)}</td>
             </tr>
           ))}
         </tbody>
       </table>
       <p class="note">
-        Of the whole weight, the edges shown carry {percent(flow.carried)} back to the input; Flow is the share of
+        Of the whole weight, the edges shown carry {weightText(flow.carried)} back to the input; Flow is the share of
         that.
       </p>
     </aside>
@@ -223,19 +230,15 @@ function namesOf(store: Store, overview: Overview): string {
     .join(" + ");
 }
 
-function percent(share: number): string {
-  return `${(100 * share).toFixed(1)} %`;
-}
-
 /** A token in words. */
 function told({ kept }: Overview, { columns }: Flow, rollout: Float32Array | null, index: number): string {
-  const beside = rollout === null ? "" : `, rollout ${percent(rollout[index]!)}`;
-  return `${kept[index]!.label} (${kept[index]!.position}): flow ${percent(columns[0]!.get(index) ?? 0)}${beside}.`;
+  const beside = rollout === null ? "" : `, rollout ${weightText(rollout[index]!)}`;
+  return `${kept[index]!.label} (${kept[index]!.position}): flow ${weightText(columns[0]!.get(index) ?? 0)}${beside}.`;
 }
 
 function summary(store: Store, overview: Overview, flow: Flow): string {
   const shares = [...flow.columns[0]!].sort((a, b) => b[1] - a[1]).slice(0, 3);
-  const best = shares.map(([index, share]) => `${overview.kept[index]!.label} ${percent(share)}`);
+  const best = shares.map(([index, share]) => `${overview.kept[index]!.label} ${weightText(share)}`);
   const begin = `Flow into ${namesOf(store, overview)} after layer ${currentOf(store, overview)[0]}, back to the input.`;
   return `${begin} ${flow.edges.length} edges. Most comes from ${best.join(", ")}. The table has the numbers.`;
 }

@@ -123,6 +123,12 @@ export function LinesView({ overview }: ViewProps) {
     const shown = active.length > 0 || image.value === null ? null : { image: image.value, scene: settled.value };
     drawLines(prepare(canvas.current!, value.size), overview.kept, value, layers, shown, active, inks);
   });
+  useSignalEffect(() => {
+    // A pin may come from another view.
+    const index = overview.indexOf.get(store.pinnedIn(overview).at(-1) ?? -1);
+    if (index === undefined || size.value.height === 0) return;
+    reveal(frame.current!, index * row.value, row.value, columnsOf(scene.peek()).top);
+  });
   const indexAt = (event: MouseEvent): number | null => {
     const [, y] = placeIn(canvas.current!, event);
     const { top } = columnsOf(scene.peek());

@@ -6,7 +6,7 @@ import type { Overview } from "../../data/overview.js";
 import * as cameras from "../../drawing/camera.js";
 import { colourMap } from "../../drawing/colours.js";
 import { largestCells } from "../../drawing/margins.js";
-import { exactText, weightText } from "../../drawing/numbers.js";
+import { weightText } from "../../drawing/numbers.js";
 import { headText } from "../../drawing/statistics.js";
 import { useStore } from "../../layout/context.js";
 import { sentence } from "../../layout/Problems.js";
@@ -41,6 +41,7 @@ export function MatrixView({ overview }: ViewProps) {
   const [frame, canvasSize] = useSize<HTMLDivElement>();
   const below = useRef<HTMLCanvasElement>(null);
   const above = useRef<HTMLCanvasElement>(null);
+  const cursor = useRef<HTMLSpanElement>(null);
   const size = overview.kept.length;
   const at = useSignal<cameras.Cell | null>(null);
   /** Null is the whole map, also after the frame has changed. */
@@ -143,6 +144,13 @@ export function MatrixView({ overview }: ViewProps) {
       () => camera.peek().cell > cameras.fittedCell(place.peek(), size),
     );
   }, [overview]);
+  /** Scroll the page to the cell that the keyboard leads to. */
+  const reveal = ({ row, column }: cameras.Cell): void => {
+    const { cell, x, y } = camera.peek();
+    const [left, top] = [place.peek().left + (column - x) * cell, place.peek().top + (row - y) * cell];
+    Object.assign(cursor.current!.style, { left: `${left}px`, top: `${top}px` });
+    cursor.current!.scrollIntoView({ block: "nearest", inline: "nearest" });
+  };
   const press = (event: KeyboardEvent): void => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const now = at.peek() ?? { row: Math.floor(camera.peek().y), column: Math.floor(camera.peek().x) };
@@ -150,6 +158,7 @@ export function MatrixView({ overview }: ViewProps) {
     if (next !== null) {
       wanted.value = cameras.revealing(camera.peek(), next, place.peek(), size);
       point(next);
+      reveal(next);
       store.spoken.value = told(overview, shown.peek(), next);
     } else if (event.key === "Enter" || event.key === " ") pin(now, event.shiftKey);
     else if (!zoomKey(event.key, zoom)) return;
@@ -179,6 +188,7 @@ export function MatrixView({ overview }: ViewProps) {
         >
           <canvas ref={below} role="img" aria-label={summary(overview, shown.value, currentOf(store, overview))} />
           <canvas ref={above} aria-hidden="true" />
+          <span ref={cursor} class="cursor" />
         </div>
         <ScaleBar range={shown.value.range} />
         <p class="note told">
@@ -230,7 +240,7 @@ function told({ kept }: Overview, shown: Shown, { row, column }: cameras.Cell): 
     margins === null
       ? ""
       : ` Row entropy ${weightText(margins.entropy[row]!)}, column receives ${weightText(margins.received[column]!)}.`;
-  const exact = weight === null ? "zoom in for the weight" : exactText(weight);
+  const exact = weight === null ? "zoom in for the weight" : weightText(weight);
   return `${name(row)} → ${name(column)}: ${exact}.${beside}`;
 }
 

@@ -27,8 +27,8 @@ const GAP = 6;
 /** Between labels and cells, where pinned rows have their mark. */
 const MARK = 10;
 const EDGE = 8;
-/** Ticks in place of labels stand at least this far apart. */
-const TICK_PIXELS = 44;
+/** Labels stand at least this far apart. */
+const LINE = 12;
 
 /** Where the cells lie in a canvas: labels take up less of a narrow one. */
 export function placeOf({ width, height }: Size, margins: boolean): Place {
@@ -172,7 +172,7 @@ function drawBorders(
   }
 }
 
-/** The tokens beside rows and above columns; where cells are too small, positions now and then. */
+/** The tokens beside rows and above columns; where cells are too small, every second, fifth, … with its position. */
 function drawLabels(
   context: CanvasRenderingContext2D,
   kept: readonly Unit[],
@@ -181,8 +181,8 @@ function drawLabels(
   ink: string,
 ): void {
   const { cell } = camera;
-  const every = cell >= LABELLED ? 1 : niceStep(TICK_PIXELS / cell);
-  const text = (i: number) => (every === 1 ? labelOf(kept[i]!) : String(kept[i]!.position));
+  const every = cell >= LABELLED ? 1 : niceStep(LINE / cell);
+  const text = (i: number) => (every === 1 ? labelOf(kept[i]!) : `${labelOf(kept[i]!)} ${kept[i]!.position}`);
   context.fillStyle = ink;
   context.textBaseline = "middle";
   const space = place.left - MARK;

@@ -15,14 +15,13 @@ export interface SignedMap {
 
 /** The room of labels, left and above, in CSS pixels. */
 const LABELS = 72;
-/** Cells smaller than this have no room for a label. */
-const READABLE = 9;
+/** Labels stand at least this far apart: of small cells only some have one, and the one that is pointed at. */
+const LINE = 11;
 
-/** Where the map stands in its frame: cells are square, and have labels if they can be read. */
+/** Where the map stands in its frame: cells are square. */
 function placeOf({ width, height }: Size, { rows, columns }: SignedMap): { start: number; cell: number } {
-  const cellAfter = (start: number) => Math.min((height - start) / rows.length, (width - start) / columns.length);
-  const start = cellAfter(LABELS) >= READABLE ? LABELS : 0;
-  return { start, cell: cellAfter(start) };
+  const cell = Math.min((height - LABELS) / rows.length, (width - LABELS) / columns.length);
+  return { start: LABELS, cell: Math.max(cell, 0) };
 }
 
 /** The cell at a place in the frame; null beside the map. */
@@ -56,7 +55,7 @@ export function drawSigned(
   const [row, column] = at;
   context.lineWidth = 2;
   context.strokeRect(start + column * cell, start + row * cell, cell, cell);
-  if (start > 0) drawLabels(context, map, { start, cell }, at, [style.color, style.fontFamily]);
+  drawLabels(context, map, { start, cell }, at, [style.color, style.fontFamily]);
 }
 
 function drawLabels(
@@ -68,13 +67,18 @@ function drawLabels(
 ): void {
   context.fillStyle = ink;
   context.textBaseline = "middle";
-  const font = `${Math.min(12, cell)}px ${family}`;
+  const font = `${Math.min(12, Math.max(cell, 9))}px ${family}`;
+  const every = Math.ceil(LINE / Math.max(cell, 0.1) - 0.2);
+  const isNamed = (i: number, own: number) =>
+    i === own || (i % every === 0 && Math.abs(i - own) * cell >= LINE) || every === 1;
   rows.forEach((label, i) => {
+    if (!isNamed(i, row)) return;
     context.font = i === row ? `bold ${font}` : font;
     context.textAlign = "right";
     context.fillText(label, start - 6, start + (i + 0.5) * cell, start - 6);
   });
   columns.forEach((label, i) => {
+    if (!isNamed(i, column)) return;
     context.font = i === column ? `bold ${font}` : font;
     context.save();
     context.translate(start + (i + 0.5) * cell, start - 6);

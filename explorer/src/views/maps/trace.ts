@@ -26,18 +26,25 @@ export function traced(store: Store, overview: Overview): Loaded<Flow> {
   const begin = starts(store, overview).map((position) => overview.indexOf.get(position)!);
   const columns: Shares[] = [new Map(begin.map((index) => [index, 1 / begin.length]))];
   const edges: Edge[] = [];
+  const left = new Set(store.fields.sinks.value === "drop" ? sinksOf(overview) : []);
   let carried = 1;
   if (takesStack(store, overview)) askAll(store, overview, last);
   for (let layer = last; layer >= 0; layer--) {
     const after = columns[0]!;
     const rows = meanRows(store, overview, layer, [...after.keys()]);
     if (rows.state !== "ready") return rows;
-    const step = stepBack(layer, after, rows.value, store.fields.edges.value);
+    const step = stepBack(layer, after, rows.value, store.fields.edges.value, left);
     edges.push(...step.edges);
     columns.unshift(step.before);
     carried *= step.kept;
   }
   return { state: "ready", value: { columns, edges, carried } };
+}
+
+/** Where heads look when they have nothing to look at: special tokens, and without those the first. */
+function sinksOf({ kept }: Overview): number[] {
+  const special = kept.flatMap((unit, i) => (unit.special ? [i] : []));
+  return special.length > 0 ? special : [0];
 }
 
 /** The rollout of the starts, (N,): their mean. */

@@ -37,7 +37,7 @@ export function PairsView({ overview }: ViewProps) {
         {problem !== null && <p class="problem">{sentence(problem)}</p>}
         <HeadGrid
           overview={overview}
-          class="cell"
+          class="cell bars"
           label={(head) => `${headName(head)}: ${told(blocks, head)}`}
           cell={(head) => <Bars blocks={blocks} id={head} />}
         />

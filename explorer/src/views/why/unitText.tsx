@@ -5,6 +5,7 @@ import { Fragment } from "preact";
 import { useRef } from "preact/hooks";
 import type { Explanation } from "../../data/why.js";
 import { place } from "../../drawing/colours.js";
+import { arrowStep, directionOf } from "../../drawing/direction.js";
 import { signedLook } from "../../drawing/diverging.js";
 import { signedText } from "../../drawing/numbers.js";
 import { useStore } from "../../layout/context.js";
@@ -26,7 +27,6 @@ interface UnitTextProps {
   press?(unit: number, add: boolean): void;
 }
 
-const STEPS: Record<string, number> = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 /** The height of the bar that repeats the largest number, in pixels. */
 const BAR = 4;
 
@@ -45,6 +45,7 @@ export function UnitText({ label, text, segment, units, effects, most, chosen, p
   return (
     <div
       class="tokens"
+      dir={directionOf(text)}
       ref={list}
       role="listbox"
       aria-label={label}
@@ -83,7 +84,7 @@ export function UnitText({ label, text, segment, units, effects, most, chosen, p
                   event.preventDefault();
                   press?.(unit, event.shiftKey);
                 }
-                const by = STEPS[event.key];
+                const by = arrowStep(event.key, directionOf(text));
                 if (by === undefined) return;
                 event.preventDefault();
                 const next = within(i + by, own.length);
