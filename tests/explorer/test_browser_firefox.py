@@ -92,6 +92,7 @@ def test_pointing_moves_nothing(fox: Firefox, view: str, width: int) -> None:
       return [0.4, 0.6, 0.7].map(at => [x + at * width, y + at * height]);
     }}).filter(([, y]) => y > 0 && y < innerHeight)""")
     boxes = f"({BOXES})()"
+    time.sleep(0.1)  # the page comes to rest
     before, shown = fox.ask(boxes), set()
     for x, y in points:
         fox.run(f"await page.mouse.move({x}, {y})")
