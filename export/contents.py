@@ -89,9 +89,7 @@ def add_projection(folder: ModelFolder, target: Path) -> None:
 
 def _make_modules(folder: ModelFolder, target: Path) -> list[dict[str, Any]]:
     """Write the pooling of a folder without modules; returns the modules that such a folder stands for."""
-    unread = [
-        name for name in ("config_sentence_transformers.json", *SENTENCE_FILES) if (target / name).exists()
-    ]
+    unread = [name for name in SENTENCE_FILES if (target / name).exists()]
     if unread:
         raise ExportError(
             f"{folder.path} has a projection, {', '.join(unread)} and no modules.json, without which "

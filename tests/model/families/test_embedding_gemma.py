@@ -188,11 +188,7 @@ MODULES = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
     ("file", "content", "said"),
     [
         ("modules.json", MODULES, "has a projection and no Pooling in modules.json: add one"),
-        (
-            "config_sentence_transformers.json",
-            {},
-            "config_sentence_transformers.json and no modules.json",
-        ),
+        ("sentence_bert_config.json", {}, "sentence_bert_config.json and no modules.json"),
     ],
 )
 def test_modules_that_have_no_place_for_the_projection(
