@@ -161,7 +161,7 @@ def test_the_panel_of_a_head_has_its_map_and_statistics(tab: Explorer, served: S
     assert [one.split()[0] for one in panel.locator("dd").all_inner_texts()] == [
         weight_text(expected[name][0, NEXT]) for name in COLUMNS[:7]
     ]
-    assert_ordered(np.array(panel.locator("canvas").evaluate(PIXELS)), maps(served)[0, NEXT])
+    assert_ordered(np.array(panel.locator("canvas").first.evaluate(PIXELS)), maps(served)[0, NEXT])
 
 
 def test_the_table_has_every_statistic_of_every_head(tab: Explorer, served: Service) -> None:

@@ -2,7 +2,7 @@
 
 import { useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { colourAt, colourMap, highlights, weightAtPlace } from "../drawing/colours.js";
+import { colourAt, colourMap, highlights, type Scale, weightAtPlace } from "../drawing/colours.js";
 import { weightText } from "../drawing/numbers.js";
 import { useStore } from "../layout/context.js";
 
@@ -33,12 +33,9 @@ export function ScaleBar({ range, texts = false, linear = false }: ScaleBarProps
       context.fillRect(i, 0, 1, 1);
     }
   });
-  const [low, high] = range ?? ["–", "–"];
-  const middle =
-    typeof low === "number" && typeof high === "number"
-      ? [weightAtPlace(0.5, low, high, linear ? "linear" : scale.value)]
-      : [];
-  const ticks = [low, ...middle, high].map((one) => (typeof one === "number" ? weightText(one) : one));
+  const ticks = ticksOf(range, linear ? "linear" : scale.value).map((one) =>
+    typeof one === "number" ? weightText(one) : one,
+  );
   return (
     <div class="colour-bar scale-bar">
       <canvas ref={canvas} class="map" role="img" aria-label={`Colours from ${ticks[0]} to ${ticks.at(-1)}`} />
@@ -49,4 +46,12 @@ export function ScaleBar({ range, texts = false, linear = false }: ScaleBarProps
       </p>
     </div>
   );
+}
+
+/** What stands below the bar: as many without weights as with them, so that nothing moves when they come. */
+function ticksOf(range: ScaleBarProps["range"], scale: Scale): (number | string)[] {
+  const [low, high] = range ?? [];
+  if (low === undefined || high === undefined) return ["–", "–", "–"];
+  const between = typeof low === "number" && typeof high === "number";
+  return between ? [low, weightAtPlace(0.5, low, high, scale), high] : [low, high];
 }
