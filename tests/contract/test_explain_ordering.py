@@ -26,6 +26,8 @@ PAIRS = [
     ["Scientists found water on the moon.", "Researchers discover ice below the surface of the moon."],
     ["The boy reads a book about old ships.", "A child is reading in the library."],
 ]
+WITHIN_CHANCE = {("similarity", "gradient", "comprehensiveness", 0.5)}
+"""Of 200 pairs, too, the interval of this one has 0 in it, as docs/proofs.md says: ten pairs decide nothing."""
 NEWS, COOKING = "news", "cooking"
 SENTENCES = {
     "The government raised taxes on petrol this week.": NEWS,
@@ -54,7 +56,8 @@ def fitted(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def assert_better(found: list[Measured], target: str) -> None:
     assert {one.method for one in found} == {*METHODS[target]}
     for one in found:
-        assert one.gains.mean() > 0, f"{one.method}: {one.measure} of {one.share}"
+        if (target, one.method, one.measure, one.share) not in WITHIN_CHANCE:
+            assert one.gains.mean() > 0, f"{one.method}: {one.measure} of {one.share}"
     for method in METHODS[target]:
         gains = np.concatenate([one.gains for one in found if one.method == method])
         assert (gains > 0).mean() > 0.6, f"{method} is better on some inputs alone"
