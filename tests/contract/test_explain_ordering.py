@@ -27,7 +27,7 @@ PAIRS = [
     ["The boy reads a book about old ships.", "A child is reading in the library."],
 ]
 WITHIN_CHANCE = {("similarity", "gradient", "comprehensiveness", 0.5)}
-"""Of 200 pairs, too, the interval of this one has 0 in it, as docs/proofs.md says: ten pairs decide nothing."""
+"""Its interval has 0 in it for 200 pairs, too (docs/proofs.md)."""
 NEWS, COOKING = "news", "cooking"
 SENTENCES = {
     "The government raised taxes on petrol this week.": NEWS,

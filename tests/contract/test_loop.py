@@ -182,8 +182,8 @@ FUNCTIONS = ("cosine", "euclidean", "manhattan")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """The same with thousands of texts per request, and a small model: nearly all time is the service's."""
     folder, original = tmp_path_factory.mktemp("models") / "wide", resolve(MINILM)
-    sizes = {"hidden_size": 384, "num_attention_heads": 12, "num_hidden_layers": 1}
-    write_bert(folder, vocab_size=30_522, max_position_embeddings=512, **sizes)
+    sizes: dict[str, Any] = {"vocab_size": 30_522, "max_position_embeddings": 512}
+    write_bert(folder, hidden_size=384, num_attention_heads=12, num_hidden_layers=1, **sizes)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(original / name, folder / name)
     with serve(
