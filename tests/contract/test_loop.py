@@ -6,6 +6,7 @@ import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import orjson
