@@ -160,7 +160,7 @@ class Tokenizing:
             self.idle_since = time.perf_counter()
 
     def _turn(self, job: _Job) -> tuple[object, BaseException | None] | None:
-        """Tokenize pieces of a request until its turn is over; what came of it if it is finished."""
+        """Tokenize pieces of a request until its turn is over; its result or error, None if there is more."""
         until = time.perf_counter() + TURN_S
         try:
             while time.perf_counter() < until:
