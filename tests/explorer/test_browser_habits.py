@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.explorer.support.explored import Explorer
+from tests.explorer.support.explored import Explorer, fragment
 from tests.support.serving import Service, serve
 
 pytestmark = pytest.mark.deploy
 
 TEXT = "The cat sat on the mat."
+# Views whose canvases are drawn when a signal changes, and their fields.
+DRAWN: dict[str, dict[str, object]] = {
+    "fingerprints": {"view": "fingerprints"},
+    "compare": {"view": "compare", "besideView": "difference", "besideText": "The dog ran on the mat."},
+}
 
 
 def test_a_refused_key_is_said_to_be_one(browser: Any, planted: Any) -> None:
@@ -140,3 +145,25 @@ def test_an_exported_page_has_the_layers_of_all_chosen_heads(tab: Explorer) -> N
     page = saved.value.path().read_text("utf-8")
     data = page.partition('id="headlight-data">')[2].partition("</script>")[0]
     assert json.loads(data)["state"]["heads"] == [[2, 2]]
+
+
+@pytest.mark.parametrize("view", DRAWN)
+def test_a_view_may_be_left_at_any_moment(tab: Explorer, view: str) -> None:
+    """What changes between the end of a view and the next frame is drawn into none of its canvases."""
+    tab.open(text=TEXT, theme="light", **DRAWN[view])
+    drawn = ".difference-map canvas" if view == "compare" else ".scatter canvas"
+    tab.expect(tab.page.locator(drawn).first).to_be_visible()
+    left = tab.page.evaluate(
+        """([of, link]) => new Promise(resolve => {
+          const canvas = document.querySelector(of);
+          new MutationObserver((_, observer) => {
+            if (canvas.isConnected) return;
+            observer.disconnect();
+            document.querySelector('button[aria-label^="Theme"]').click();
+            setTimeout(() => resolve(true), 100);
+          }).observe(document.body, { childList: true, subtree: true });
+          location.hash = link;
+        })""",
+        [drawn, fragment(text=TEXT, theme="light")],
+    )
+    assert left

@@ -1,6 +1,6 @@
 /** Canvases that follow the size of their element and the density of the screen. */
 
-import { type ReadonlySignal, signal, useComputed } from "@preact/signals";
+import { effect, type ReadonlySignal, signal, useComputed } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
@@ -22,6 +22,23 @@ export function useSize<E extends Element>(): [RefObject<E | null>, ReadonlySign
     return () => observer.disconnect();
   }, [size]);
   return [element, useComputed(() => size.value)];
+}
+
+/** Draw whenever a signal that is read or one of the `inputs` changes, for as long as the canvas is on the page. */
+export function useDrawing(
+  canvas: RefObject<HTMLCanvasElement | null>,
+  draw: (canvas: HTMLCanvasElement) => void,
+  inputs: readonly unknown[],
+): void {
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the inputs are those of `draw`.
+  useEffect(
+    () =>
+      effect(() => {
+        // Effects of a component that has gone live until the next frame; its canvas does not.
+        if (canvas.current !== null) draw(canvas.current);
+      }),
+    [canvas, ...inputs],
+  );
 }
 
 /** Pixels a CSS pixel while a picture is exported; null is the screen's own. Canvases follow it. */

@@ -1,7 +1,7 @@
 /** A scatter of all heads by how far and how widely they look. A brush chooses heads in every view. */
 
-import { effect, useComputed, useSignal } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useComputed, useSignal } from "@preact/signals";
+import { useMemo, useRef } from "preact/hooks";
 import { BROAD, type Kind, MOSTLY, type Specials, STANDS_OUT, specialsOf } from "../drawing/kinds.js";
 import { weightText } from "../drawing/numbers.js";
 import { type Box, inBox, nearest, neighbour, type Plot, type Point, plotOf, pointsOf } from "../drawing/scatter.js";
@@ -9,7 +9,7 @@ import { headText } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
 import type { HeadId } from "../state/fields.js";
 import { headName, sameHead } from "../state/store.js";
-import { placeIn, prepare, useSize } from "./canvas.js";
+import { placeIn, prepare, useDrawing, useSize } from "./canvas.js";
 import { drawScatter, KIND_LEGEND } from "./scatterDrawing.js";
 import { specialMass } from "./specialMass.js";
 import type { ViewProps } from "./view.js";
@@ -34,15 +34,15 @@ export function FingerprintsView({ overview }: ViewProps) {
   const plot = useComputed<Plot>(() => plotOf(points, size.value.width, size.value.height));
   const brush = useSignal<Box | null>(null);
   const pointed = useSignal<Point | null>(null);
-  useEffect(
-    () =>
-      effect(() => {
-        if (size.value.width === 0) return;
-        // The theme changes colours of the style sheet, which the drawing reads.
-        store.dark.value;
-        const context = prepare(canvas.current!, size.value);
-        drawScatter(context, plot.value, points, store.heads.value, pointed.value, brush.value);
-      }),
+  useDrawing(
+    canvas,
+    (current) => {
+      if (size.value.width === 0) return;
+      // The theme changes colours of the style sheet, which the drawing reads.
+      store.dark.value;
+      const context = prepare(current, size.value);
+      drawScatter(context, plot.value, points, store.heads.value, pointed.value, brush.value);
+    },
     [points, plot, size, store, pointed, brush],
   );
   const at = (event: PointerEvent | MouseEvent): [number, number] => placeIn(canvas.current!, event);

@@ -1,10 +1,10 @@
 /** A map of signed numbers, on which a cell is pointed at. */
 
-import { effect, type Signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import type { Signal } from "@preact/signals";
+import { useRef } from "preact/hooks";
 import { useStore } from "../../layout/context.js";
 import { within } from "../../state/store.js";
-import { placeIn, useSize } from "../canvas.js";
+import { placeIn, useDrawing, useSize } from "../canvas.js";
 import { arrowed } from "../headGrid.js";
 import { type Cell, cellAt, drawSigned, type SignedMap } from "./signedDrawing.js";
 
@@ -20,12 +20,12 @@ export function SignedMapFrame({ map, at, label, told }: SignedMapProps) {
   const store = useStore();
   const [frame, size] = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
-  useEffect(
-    () =>
-      effect(() => {
-        if (size.value.width > 0)
-          drawSigned(canvas.current!, map, size.value, at.value, store.dark.value, store.fields.scale.value);
-      }),
+  useDrawing(
+    canvas,
+    (current) => {
+      if (size.value.width > 0)
+        drawSigned(current, map, size.value, at.value, store.dark.value, store.fields.scale.value);
+    },
     [map, at, size, store],
   );
   const move = (event: KeyboardEvent): void => {
