@@ -60,8 +60,8 @@ class Parsing(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._state = state
         self._turns = state.turns
-        self._source = ""
-        """Who is charged for reading."""
+        self._source = self._client = ""
+        """Who is charged for reading a head, and the body of the request whose head was read last."""
         self._reading: Reading
         self._head = HeadMeter()
         self._message_open = False
@@ -86,6 +86,11 @@ class Parsing(HttpToolsProtocol):
             return False
         return self.cycle is None or self.cycle.response_complete
 
+    @property
+    def _charged(self) -> str:
+        """Who is charged for reading what arrives next."""
+        return self._client if self._message_open and not self._head.open else self._source
+
     @abstractmethod
     def _refuse(self, problem: Problem) -> None:
         """Refuse the latest request, after the responses to earlier ones."""
@@ -104,7 +109,7 @@ class Parsing(HttpToolsProtocol):
             turns.probe(self._source, self._read)
         elif turns.held_bytes + len(data) > _HELD_BY_ALL or self.pipeline:
             self._parse()
-        elif turns.read(self._source, self._read):
+        elif turns.read(self._charged, self._read):
             return
         else:
             self._hold(len(data))
@@ -171,7 +176,7 @@ class Parsing(HttpToolsProtocol):
     def _wait_again(self) -> None:
         """Leave the bytes that are left to another turn: a one-byte chunk takes two microseconds."""
         self._hold(len(self._unparsed))
-        self._turns.read(self._source, self._read, later=True)
+        self._turns.read(self._charged, self._read, later=True)
 
     def _resume_unless_full(self) -> None:
         """Read on, unless pipelined requests wait or much of a body is buffered and more is to come.
