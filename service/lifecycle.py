@@ -153,11 +153,11 @@ class ServiceState:
         self.counters.own[IN_FLIGHT] = self._unanswered
 
     def charged_for_reading(self, client: str) -> str:
-        """Return who is charged for reading what arrives from an address, whose client this is.
+        """Return who is charged for reading the next head on a connection of this client.
 
         Where clients may share connections or addresses, it is not known whose request comes next until its
-        head is read. So all connections from the address are charged together, and reading never rests: no
-        client waits for another's rest.
+        head is read. So heads are charged apart from requests, and reading them never rests: no client waits
+        for another's rest.
         """
         shared = self.keys.required or self.settings.trusted_proxies
         return f"connections of {client}" if shared else client

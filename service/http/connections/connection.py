@@ -130,6 +130,8 @@ class Protocol(Parsing):
             context = open_context(scope, state)
             known = context.identify()
             self._client = context.permit.client
+            # Whose the next head is, is not known, but mostly it is of the same client.
+            self._source = state.charged_for_reading(self._client)
         state.presence.note(self._client)
         # A client that does not read is refused by the app, which waits for it.
         if (
