@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from model.contract import Backend, Batch, Encoding, Output, Want
+from model.contract import Backend, Batch, ContributionsWant, Encoding, LogitsWant, Output, Want
 from model.static.queries import is_looked_up
 from service.engine.lane_scheduler import LaneScheduler
 from service.engine.runner import is_finite
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 _BRIEF_S = 0.003
 # They take a millisecond.
 _FEW_QUERIES = 32
+# A layer or two of the pooled or last hidden states. Weights of all words take longer than a short pass.
+_FEW_NUMBERS = (LogitsWant, ContributionsWant)
 
 
 @dataclass(slots=True)
@@ -84,7 +86,9 @@ class InlinePasses:
 
 
 def _is_plain(want: Want) -> bool:
-    """Whether a sequence wants only hidden states, pooled or not, which takes one pass and no other step."""
+    """Whether a sequence wants only hidden states or a few numbers made of them, in one pass."""
     if want.task is not None or want.interventions is not None or want.gradient is not None:
         return False
-    return want.attention is None and want.summary is None and not want.heads
+    if want.attention is not None or want.summary is not None:
+        return False
+    return all(isinstance(head, _FEW_NUMBERS) for head in want.heads)

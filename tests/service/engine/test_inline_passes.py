@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.contract import AttentionWant, Batch, Output, Want
+from model.contract import AttentionWant, Batch, ContributionsWant, Output, SparseWant, Want
 from model.encoder.interventions import GradientPoint, Side
 from model.errors import InferenceError
 from model.progress import Progress
@@ -121,6 +121,20 @@ def test_everything_else_is_handed_to_a_runner(case: str) -> None:
         )
     assert backend.threads
     assert threading.get_ident() not in backend.threads
+
+
+@needs_kernels
+def test_a_few_numbers_of_a_pass_run_on_the_event_loop_too() -> None:
+    """What each token adds to the vector, as for an explanation, but not the weights of all words."""
+    backend, want = Placed(), replace(SENTENCE, heads=(ContributionsWant(),))
+    with running(engine(backend)) as made:
+        handed = ask(made, "a short text", want=want, permit=Permit())
+        backend.threads.clear()
+        once = ask(made, "a short text", want=want)
+        assert made._inline.run([words(5)], [Want(heads=(SparseWant(),))]) is None
+    assert backend.threads == [threading.get_ident()]
+    first, other = (result.outputs[0].heads["contributions"] for result in (once, handed))
+    assert (first == other).all()
 
 
 @needs_kernels
