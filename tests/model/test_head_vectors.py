@@ -215,7 +215,7 @@ def test_other_similarities_compare_the_vectors_as_they_are(similarity: Any) -> 
     q, k, v = torch.randn(3, 2, 9, 4, 8, generator=torch.Generator().manual_seed(1))
     layer = TensorLayer(attention, q, k, v, None)
     every, heads = slice(0, 2), np.array([3, 1])
-    queries, keys = (layer.compared(one, every, heads, slice(0, 9)).double() for one in ("query", "key"))  # type: ignore[arg-type]
+    queries, keys = (layer.compared(one, every, heads, slice(0, 9)).double() for one in ("query", "key"))
     between = queries[:, :, :, None] - keys[:, :, None]
     expected = {
         "cosine": queries @ keys.transpose(2, 3),

@@ -84,15 +84,16 @@ def hooked(
 def recorded_softmax() -> Iterator[list[Array]]:
     """Keep what eager attention gives the softmax: one (H, N, N) for each layer."""
     found: list[Array] = []
-    softmax = torch.nn.functional.softmax
+    functional: Any = torch.nn.functional
+    softmax = functional.softmax
 
     def keep(scores: Any, *args: Any, **named: Any) -> Any:
         if scores.dim() == 4:
             found.append(scores[0].double().numpy().copy())
         return softmax(scores, *args, **named)
 
-    torch.nn.functional.softmax = keep
+    functional.softmax = keep
     try:
         yield found
     finally:
-        torch.nn.functional.softmax = softmax
+        functional.softmax = softmax

@@ -142,6 +142,14 @@ export interface AttentionMaps extends Tokens {
   thumbnails: Tensor | null;
   /** (L, H) each, with `summary`. */
   summary: Record<string, Tensor> | null;
+  /** (L, H, Q, D), as scores compare them, with "query" in `outputs`. */
+  query_vectors: Tensor | null;
+  /** (L, H, K, D), with "key" in `outputs`; heads that share a key have it each. */
+  key_vectors: Tensor | null;
+  /** What scores multiply dot products of these vectors by. */
+  score_scale: number | null;
+  /** (L, H, Q): how long what a head adds to a token is, with "output_norm" in `outputs`. */
+  output_norms: Tensor | null;
   /** With `level: "word"`. */
   words: string[] | null;
   word_offsets: Span[] | null;
@@ -176,9 +184,20 @@ export function attentionMaps(item: Json, reading: Reading): AttentionMaps {
     residual: floats(item.residual, scale, rows),
     thumbnails: thumbnails(item, scale, shape),
     summary: summary(item),
+    query_vectors: ofHeads(item, "query_vectors", "queries", scale),
+    key_vectors: ofHeads(item, "key_vectors", "keys", scale),
+    score_scale: item.score_scale ?? null,
+    output_norms: ofHeads(item, "output_norms", "queries", scale),
     words: item.words ?? null,
     word_offsets: item.word_offsets ?? null,
   };
+}
+
+/** Read the vectors of heads or the norms of their outputs; lists of nothing do not say their shape. */
+function ofHeads(item: Json, name: string, tokens: string, scale: number): Tensor | null {
+  if (item[name] == null) return null;
+  const shape = ["layers", "heads", tokens].map((label) => length(item, label));
+  return floats(item[name], scale, name === "output_norms" ? shape : columns(shape, size(item[name])));
 }
 
 /** Read thumbnails; those of nothing have neither rows nor columns, which lists do not say. */

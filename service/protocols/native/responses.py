@@ -177,8 +177,8 @@ class AttentionItem(MapsItem):
     )
     output_norms: list[list[list[float]]] | None = Field(
         None,
-        description="(layers, heads, queries), with `output_norm` in `outputs`: the length of what a head adds "
-        "to a token, ‖Σ_j α_ij (x_j W_V + b_V) W_O‖.",
+        description="(layers, heads, queries), with `output_norm` in `outputs`: how long what a head adds to "
+        "a token is, ‖Σ_j α_ij (x_j W_V + b_V) W_O‖.",
     )
 
 
