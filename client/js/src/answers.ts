@@ -184,20 +184,13 @@ export function attentionMaps(item: Json, reading: Reading): AttentionMaps {
     residual: floats(item.residual, scale, rows),
     thumbnails: thumbnails(item, scale, shape),
     summary: summary(item),
-    query_vectors: ofHeads(item, "query_vectors", "queries", scale),
-    key_vectors: ofHeads(item, "key_vectors", "keys", scale),
+    query_vectors: floats(item.query_vectors, scale),
+    key_vectors: floats(item.key_vectors, scale),
     score_scale: item.score_scale ?? null,
-    output_norms: ofHeads(item, "output_norms", "queries", scale),
+    output_norms: floats(item.output_norms, scale),
     words: item.words ?? null,
     word_offsets: item.word_offsets ?? null,
   };
-}
-
-/** Read the vectors of heads or the norms of their outputs; lists of nothing do not say their shape. */
-function ofHeads(item: Json, name: string, tokens: string, scale: number): Tensor | null {
-  if (item[name] == null) return null;
-  const shape = ["layers", "heads", tokens].map((label) => length(item, label));
-  return floats(item[name], scale, name === "output_norms" ? shape : columns(shape, size(item[name])));
 }
 
 /** Read thumbnails; those of nothing have neither rows nor columns, which lists do not say. */
