@@ -47,7 +47,7 @@ function Strips({ item, query }: { item: AttentionMaps; query: number }) {
   const powers = scores.map((score) => Math.exp(score - most));
   const total = powers.reduce((sum, one) => sum + one);
   const weightOf = (j: number) => powers[j]! / total;
-  const seen = largest(scores, MOST).filter((j) => scores[j]! > Number.NEGATIVE_INFINITY);
+  const seen = largest(scores, MOST).filter((j) => scores[j]! > -Infinity);
   const keys = seen.sort((a, b) => a - b);
   const size = q.length;
   /** Columns between blocks, and of a score or weight. */
