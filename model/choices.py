@@ -1,6 +1,7 @@
 """How a model can be run and observed, as users choose it; each list of names is only here."""
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 Kind = Literal["auto", "torch", "onnx"]
 """The runtimes; "auto" runs a checkpoint with PyTorch if it is installed, else a graph."""
@@ -20,3 +21,26 @@ Statistic = Literal[
     "argmax_previous",
     "argmax_next",
 ]
+HeadVector = Literal["query", "key", "output_norm"]
+"""What can be read of each head and token: the vectors that scores compare, and how long an output is."""
+HEAD_VECTORS: tuple[HeadVector, ...] = get_args(HeadVector)
+VECTOR_NAMES: dict[HeadVector, str] = {
+    "query": "query_vectors",
+    "key": "key_vectors",
+    "output_norm": "output_norms",
+}
+"""The names of their arrays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The rows or columns that a map keeps. Each is one token, or one word made of its pieces.
+
+    `positions` are their token or word indices in the requested order; an index may repeat. For words,
+    `tokens` are the token positions of their pieces, end to end, and `starts` is where each word begins in
+    `tokens`: each word once, in order of position. For tokens, both are None.
+    """
+
+    positions: tuple[int, ...]
+    tokens: tuple[int, ...] | None = None
+    starts: tuple[int, ...] | None = None

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from model.choices import Statistic
+from model.choices import HEAD_VECTORS, Axis, HeadVector, Statistic
 from model.encoder.interventions import INTERVENTION_KINDS, GradientPoint, InterventionKind, Interventions
 from model.progress import Progress
 
@@ -80,20 +80,6 @@ class SentenceWant:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """The rows or columns that a map keeps. Each is one token, or one word made of its pieces.
-
-    `positions` are their token or word indices in the requested order; an index may repeat. For words,
-    `tokens` are the token positions of their pieces, end to end, and `starts` is where each word begins in
-    `tokens`: each word once, in order of position. For tokens, both are None.
-    """
-
-    positions: tuple[int, ...]
-    tokens: tuple[int, ...] | None = None
-    starts: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class AttentionWant:
     """Attention maps: the selected layers and heads (from 0), rows and columns (None: every token).
 
@@ -103,7 +89,8 @@ class AttentionWant:
     selected row sum to 1; `top_k` keeps the largest weights of each row. For both, a column counts as often
     as it is listed. `thumbnail` divides the listed rows into at most that many cells, and the columns too;
     each cell is the largest of its weights (`inspection/thumbnails.py` defines which), without `top_k`.
-    `dtype` is that of the map, for numbers up to 1; uint8 counts 255ths.
+    `dtype` is that of the map, for numbers up to 1; uint8 counts 255ths. `vectors` are read of the same
+    layers, heads, rows and columns, which are then tokens; without `maps`, nothing else is.
     """
 
     layers: tuple[int, ...]
@@ -116,6 +103,8 @@ class AttentionWant:
     top_k: int | None = None
     thumbnail: int | None = None
     dtype: MapDtype = "float32"
+    vectors: tuple[HeadVector, ...] = ()
+    maps: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +224,10 @@ class Output:
     want's dtype, without the heads axis if heads were aggregated and (queries, keys) for a rollout; `top`
     replaces `attention` when the want has a `top_k`, and `thumbnails` when it has a `thumbnail`: with cells
     in place of queries and keys; `summary` has statistics by name, each (layers, heads).
-    `heads` are the arrays of the wanted heads, by the names that `HeadWant` gives them. `finite` is False if
-    there was a NaN or an infinity, which the dtype of a map may hide.
+    `heads` are the arrays of the wanted heads, by the names that `HeadWant` gives them, and of the wanted
+    vectors: `query_vectors` (layers, heads, rows, D), `key_vectors` (layers, heads, columns, D) and
+    `output_norms` (layers, heads, rows).
+    `finite` is False if there was a NaN or an infinity, which the dtype of a map may hide.
     """
 
     sentence: FloatArray | None = None
@@ -312,6 +303,7 @@ class ModelInfo:
     pooling that is not linear; `mask_token` is the id of the token for any word, `padding_token` that of
     padding. `pairs_take_prompt`: some chat templates have no place for one. `weight_bytes` is the size of the
     weights or the graph, `parameters` their number, None in a graph. `processors`: those of an int8 graph.
+    `head_sizes` has D of each layer; `score_scale` multiplies dot products, None: 1/√D.
     """
 
     family: str
@@ -349,6 +341,9 @@ class ModelInfo:
     parameters: int | None = None
     processors: str | None = None
     interventions: tuple[InterventionKind, ...] = INTERVENTION_KINDS
+    head_sizes: tuple[int, ...] = ()
+    score_scale: float | None = None
+    head_vectors: tuple[HeadVector, ...] = HEAD_VECTORS
 
     @property
     def runs(self) -> str:

@@ -48,7 +48,8 @@ from benchmarks.kit.command_line import parser_for, some_of
 from benchmarks.kit.turns import take_turns
 from model.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from model.checkpoints.source import EMBEDDED, resolve
-from model.contract import AttentionWant, Axis, Batch, ModelInfo, SummaryWant, Want
+from model.choices import Axis
+from model.contract import AttentionWant, Batch, ModelInfo, SummaryWant, Want
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.pytorch.backend import TorchBackend

@@ -136,6 +136,7 @@ class ModelFolder:
         """
         pooling: tuple[PoolingMode, ...] = self.layout.pooling
         pooled = self.vector_size or self.config.hidden_size * len(pooling)
+        layers = range(self.config.num_layers)
         return ModelInfo(
             family=self.model_type,
             layers=self.config.num_layers,
@@ -164,6 +165,8 @@ class ModelFolder:
             mask_token=self.mask_token,
             padding_token=self.padding_token,
             differentiable=not self.config.per_layer_size,
+            head_sizes=tuple(self.config.within(self.config.layer(i)).head_size for i in layers),
+            score_scale=self.config.scale if self.config.similarity == "dot_product" else 1.0,
             pairs_take_prompt=not isinstance(self.tokenizer, TemplateTokenizer)
             or self.tokenizer.pairs_take_prompt,
             nonlinear=next((step.nonlinear for step in self.dense if step.nonlinear), None),

@@ -1,7 +1,7 @@
 """One layer's attention as inspection reads it, block by block, from any backend."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -50,6 +50,19 @@ class LayerAttention(Protocol):
 
     def value_norms(self, sequences: slice, heads: Places, rows: Places) -> Array:
         """α_ij ‖f_h(x_j)‖, (b, heads, rows, N) (Kobayashi et al. 2020, arXiv 2004.10102, §2.2)."""
+        ...
+
+    def compared(
+        self, which: Literal["query", "key"], sequences: slice, heads: Places, tokens: Places
+    ) -> Array:
+        """Queries, or keys, as scores compare them, (b, heads, tokens, D).
+
+        Those of a cosine are unit vectors, and those of a Mahalanobis distance are multiplied by its metric.
+        """
+        ...
+
+    def output_norms(self, sequences: slice, heads: Places, rows: Places) -> Array:
+        """‖Σ_j α_ij f_h(x_j)‖, (b, heads, rows): how long what a head adds to each token is."""
         ...
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from model.arrays import Array, Operations
-from model.contract import AttentionWant, Axis, Output
+from model.choices import Axis
+from model.contract import AttentionWant, Output
 from model.inspection.collector import choose_collector
 from model.inspection.layer import LayerAttention, aggregate_heads
 from model.inspection.selection import AxisSelection, HeadSelection, in_blocks

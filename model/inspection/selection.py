@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from model.arrays import IntArray, Places
-from model.contract import Axis
+from model.choices import Axis
 
 ROOM = 2**19
 """Weights in a block: two megabytes."""

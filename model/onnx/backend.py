@@ -117,6 +117,7 @@ class OnnxBackend:
             weight_bytes=file.size,
             processors=precision.processors,
             interventions=("heads", "edges") if changes else (),
+            head_vectors=("query", "key"),
         )
 
     def cost(self, lengths: Sequence[int]) -> int:

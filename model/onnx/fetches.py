@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from model.contract import AttentionWant, Axis, Want
+from model.choices import Axis
+from model.contract import AttentionWant, Want
 
 _ROOM = 2**25
 """Softmax weights of one sequence that a graph may return in one run: 128 MiB."""
@@ -41,7 +42,7 @@ def choose_fetches(want: Want, length: int, layers: int) -> Fetches:
     maps: tuple[LayerHeads, ...] = ()
     norms: tuple[LayerHeads, ...] = ()
     pairs: dict[int, set[int]] = {}
-    if attention is not None:
+    if attention is not None and attention.maps:
         heads = _sorted(attention.heads)
         chosen = _sorted(attention.layers)
         if attention.weights == "value_norm":
@@ -53,9 +54,9 @@ def choose_fetches(want: Want, length: int, layers: int) -> Fetches:
         else:
             through = range(chosen[-1] + 1) if attention.aggregate == "rollout" else chosen
             pairs = {layer: set(heads) for layer in through}
-    if summary is not None:
-        for layer in summary.layers:
-            pairs.setdefault(layer, set()).update(summary.heads)
+    for one in (summary, attention if attention and attention.vectors else None):
+        for layer in one.layers if one else ():
+            pairs.setdefault(layer, set()).update(one.heads if one else ())
     listed = tuple(LayerHeads(layer, _sorted(heads)) for layer, heads in sorted(pairs.items()))
     return Fetches(depth, maps, listed, norms)
 

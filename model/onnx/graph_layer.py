@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Literal
 
 import numpy as np
 
@@ -140,6 +141,16 @@ class GraphLayer:
             raise ValueError("the norms of the values were not fetched")
         (norms,) = self.norms.of(heads)
         return self.probabilities(sequences, heads, rows) * norms[:, None, :]
+
+    def compared(self, which: Literal["query", "key"], _: slice, heads: Places, tokens: Places) -> FloatArray:
+        """Select fetched queries or keys, float32 (1, heads, tokens, D)."""
+        if self.pairs is None:
+            raise ValueError("queries and keys were not fetched")
+        return self.pairs.of(heads)[which == "key"][None, :, tokens]
+
+    def output_norms(self, sequences: slice, heads: Places, rows: Places) -> FloatArray:  # noqa: ARG002
+        """Raise ValueError: a graph returns no values."""
+        raise ValueError("graphs return no values of heads, of which the norms of outputs are made")
 
 
 def compare(q: FloatArray, k: FloatArray, similarity: AttentionSimilarity) -> FloatArray:

@@ -16,9 +16,8 @@ from model.encoder.interventions import EdgeWords
 from model.heads.pooling import Bags
 from model.heads.running import Heads, head_outputs
 from model.heads.vectors import sentences
-from model.inspection.maps import MapObserver
-from model.inspection.rollout import RolloutObserver
 from model.inspection.statistics import StatisticsObserver
+from model.inspection.vectors import AttentionObserver, joined, observers
 from model.onnx import names as graph
 from model.onnx.changes import feed_changes
 from model.onnx.fetches import Fetches, is_changed
@@ -154,11 +153,11 @@ class PaddedBatch:
             heads,
         )
         return [
-            replace(
+            joined(
+                Output(
+                    vectors.get(i), self._states(i, want.token_layers, results), heads=predicted.get(i, {})
+                ),
                 self._observe(i, want, results, progress),
-                sentence=vectors.get(i),
-                tokens=self._states(i, want.token_layers, results),
-                heads=predicted.get(i, {}),
             )
             for i, want in enumerate(self._wants)
         ]
@@ -203,10 +202,9 @@ class PaddedBatch:
         layers = self._layers(member, want, results, progress)
         length = int(self._lengths[member])
         if want.attention is not None:
-            kind = RolloutObserver if want.attention.aggregate == "rollout" else MapObserver
-            maps = kind(want.attention, 1, length, NUMPY)
-            _observe_layers(maps, layers)
-            output = maps.output(0)
+            for one in observers(want.attention, 1, length, NUMPY):
+                _observe_layers(one, layers)
+                output = joined(output, one.output(0))
         if want.summary is not None:
             statistics = StatisticsObserver(want.summary, 1, length, NUMPY)
             _observe_layers(statistics, layers)
@@ -264,7 +262,7 @@ class _Layers(dict[int, GraphLayer]):
 
 
 def _observe_layers(
-    observer: MapObserver | RolloutObserver | StatisticsObserver, layers: Mapping[int, GraphLayer]
+    observer: AttentionObserver | StatisticsObserver, layers: Mapping[int, GraphLayer]
 ) -> None:
     for number in observer.layers:
         observer.observe(number, layers[number])

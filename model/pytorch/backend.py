@@ -32,6 +32,7 @@ from model.heads.pooling import Bags, bag_alone
 from model.heads.running import Heads, head_outputs, only
 from model.heads.sparse import Splade
 from model.heads.vectors import of_pooled, sentences
+from model.inspection.vectors import joined
 from model.lanes import choose_lanes, count_cores
 from model.progress import Progress
 from model.pytorch.differentiable import Scores
@@ -222,7 +223,7 @@ class TorchBackend:
             members = [i for i, want in enumerate(wants) if needed(want)]
             if members:
                 found = self._run_some(replace(batch, wants=tuple(wants)), members, progress)
-                outputs |= {i: _joined(outputs.get(i), output) for i, output in found.items()}
+                outputs |= {i: joined(outputs.get(i, Output()), output) for i, output in found.items()}
         return [outputs.get(number, Output()) for number in range(len(batch))]
 
     def _run_some(self, batch: Batch, members: Sequence[int], progress: Progress) -> dict[int, Output]:
@@ -280,7 +281,7 @@ class TorchBackend:
             tokens = _token_states(states, packing, i, wants[i].token_layers)
             outputs[number] = Output(vectors.get(i), tokens, heads=heads.get(i, {}))
             if _observes(wants[i]):
-                outputs[number] = _joined(outputs[number], observer.output(i))
+                outputs[number] = joined(outputs[number], observer.output(i))
         return outputs
 
     def _find_prefixes(self, batch: Batch, members: Sequence[int]) -> dict[int, Prefix]:
@@ -342,20 +343,6 @@ def _in_order(starts: Mapping[int, Start], order: Sequence[int]) -> list[Start |
 
 def _observes(want: Want) -> bool:
     return want.attention is not None or want.summary is not None
-
-
-def _joined(vectors: Output | None, observed: Output) -> Output:
-    """Join what two passes of a sequence returned."""
-    if vectors is None:
-        return observed
-    return replace(
-        vectors,
-        attention=observed.attention,
-        top=observed.top,
-        thumbnails=observed.thumbnails,
-        summary=observed.summary,
-        finite=vectors.finite and observed.finite,
-    )
 
 
 def _token_states(

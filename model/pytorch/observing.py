@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple, TypeGuard
@@ -12,13 +11,13 @@ from torch import Tensor
 
 from model.contract import Output, Want
 from model.encoder.attention import Bias, SelfAttention
-from model.encoder.interventions import BlockedEdges, EdgeWords
+from model.encoder.interventions import BlockedEdges, EdgeWords, HeadScale
 from model.encoder.packing import Packing, Run
 from model.encoder.plan import Plan
 from model.encoder.sharing import Start
 from model.inspection.maps import MapObserver
-from model.inspection.rollout import RolloutObserver
 from model.inspection.statistics import StatisticsObserver
+from model.inspection.vectors import AttentionObserver, joined, observers
 from model.progress import Progress
 from model.pytorch.kernels.observations import Observations, Slots
 from model.pytorch.kernels.passes import Attended
@@ -26,20 +25,27 @@ from model.pytorch.native_layer import NativeLayer
 from model.pytorch.tensor_layer import TensorLayer
 from model.pytorch.tensor_operations import TensorOperations
 
-Observer = MapObserver | RolloutObserver | StatisticsObserver
+Observer = AttentionObserver | StatisticsObserver
 Recorder = MapObserver | StatisticsObserver
 
 
 class _Change(NamedTuple):
-    """What makes the attention of some sequences another: the task of their adapters, and blocked edges."""
+    """What makes the attention of some sequences another: the task of their adapters, edges, outputs."""
 
     task: int | None
     edges: EdgeWords
+    scales: tuple[HeadScale, ...]
 
 
 def blocked_edges(want: Want) -> tuple[BlockedEdges, ...]:
     """Return the edges of attention that are blocked in a sequence."""
     return () if want.interventions is None else want.interventions.edges
+
+
+def _scaled_heads(want: Want) -> tuple[HeadScale, ...]:
+    """Return the changes of heads, which only the norms of outputs show."""
+    shown = want.attention is not None and "output_norm" in want.attention.vectors
+    return want.interventions.heads if shown and want.interventions is not None else ()
 
 
 class BatchObserver:
@@ -72,35 +78,32 @@ class BatchObserver:
         self._slots: dict[
             int, tuple[Slots, Slots | None]
         ] = {}  # by the observer's id; the same in each layer
-        self._maps: dict[
-            int, tuple[MapObserver | RolloutObserver, int]
-        ] = {}  # sequence -> where its maps are
-        self._statistics: dict[int, tuple[StatisticsObserver, int]] = {}
+        self._found: dict[int, list[tuple[Observer, int]]] = defaultdict(list)
+        """Sequence -> where its maps, vectors and statistics are."""
         ops = TensorOperations(device)
         edges = [blocked_edges(want) for want in wants] if self._interventions else [()] * len(wants)
+        scales = [_scaled_heads(want) for want in wants] if self._interventions else [()] * len(wants)
         keys = [
-            (length, want.attention, want.summary, task, blocked)
-            for length, want, task, blocked in zip(
-                packing.lengths, wants, tasks or [None] * len(wants), edges, strict=True
+            (length, want.attention, want.summary, task, blocked, scaled)
+            for length, want, task, blocked, scaled in zip(
+                packing.lengths, wants, tasks or [None] * len(wants), edges, scales, strict=True
             )
         ]
         first = 0
-        for (length, attention, summary, task, blocked), members in groupby(keys):
-            change = _Change(task, EdgeWords(blocked, length))
+        for (length, attention, summary, task, blocked, scaled), members in groupby(keys):
+            change = _Change(task, EdgeWords(blocked, length), scaled)
             count = len(list(members))
             run = Run(packing.starts[first], count, length)
             if attention is not None:
-                kind = RolloutObserver if attention.aggregate == "rollout" else MapObserver
-                maps = kind(attention, count, length, ops)
-                self._maps.update((first + i, (maps, i)) for i in range(count))
-                self._add(maps, run, first, change)
+                for observer in observers(attention, count, length, ops):
+                    self._add(observer, run, first, change)
             if summary is not None:
-                statistics = StatisticsObserver(summary, count, length, ops)
-                self._statistics.update((first + i, (statistics, i)) for i in range(count))
-                self._add(statistics, run, first, change)
+                self._add(StatisticsObserver(summary, count, length, ops), run, first, change)
             first += count
 
     def _add(self, observer: Observer, run: Run, first: int, change: "_Change") -> None:
+        for i in range(run.count):
+            self._found[first + i].append((observer, i))
         for layer in observer.layers:
             if self._kernels and _plain(observer):
                 self._recorded[layer].append((observer, first))
@@ -152,7 +155,10 @@ class BatchObserver:
             shape = (run.count, run.length, *q.shape[1:])
             edges = change.edges.layer(number)
             q_run, k_run, v_run = (x[rows].view(shape) for x in (q, k, v))
-            layer = TensorLayer(attention, q_run, k_run, v_run, bias, change.task, progress, edges or None)
+            scales = [one for one in change.scales if one.layer == number]
+            layer = TensorLayer(
+                attention, q_run, k_run, v_run, bias, change.task, progress, edges or None, scales
+            )
             # What attends again knows nothing of edges that are blocked.
             again = None if edges else attended
             observer.observe(number, layer if again is None else NativeLayer.of(layer, again, first))
@@ -160,12 +166,9 @@ class BatchObserver:
     def output(self, index: int) -> Output:
         """Return the attention results of one sequence; an empty output if it wants none."""
         output = Output()
-        if index in self._maps:
-            maps, position = self._maps[index]
-            output = maps.output(position)
-        if index in self._statistics:
-            statistics, position = self._statistics[index]
-            output = replace(output, summary=statistics.output(position))
+        for observer, position in self._found.get(index, ()):
+            found = observer.output(position)
+            output = joined(output, found if isinstance(found, Output) else Output(summary=found))
         return output
 
 

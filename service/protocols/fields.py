@@ -1,15 +1,29 @@
-"""The types of request fields: each is checked with an error that names the field."""
+"""The fields of requests and their types: each is checked with an error that names the field."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import chain
-from typing import Annotated, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cast
 
-from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from model.tokenization.tokenizer import Text
 from service.http.json_body import MAX_INDICES, MAX_VALUES, REST
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+OptionsT = TypeVar("OptionsT", bound="DataclassInstance")
 T_co = TypeVar("T_co", covariant=True)
 
 Indices = tuple[int, ...]
@@ -20,6 +34,36 @@ MAX_IDS = MAX_VALUES
 def invalid(field: str | None, message: str) -> PydanticCustomError:
     """Make the error of a field, None for the one that is read; `message` continues after its name."""
     return PydanticCustomError("invalid", "{message}", {"field": field, "message": message})
+
+
+# How many unknown fields are described one by one.
+_UNKNOWN = 10
+
+
+class Options(BaseModel):
+    """An object of a request: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _limit_fields(cls, value: object) -> object:
+        """Refuse an object of far more fields than there are for their number, without an error for each."""
+        fields = cls.__pydantic_fields__
+        if isinstance(value, dict) and len(value) > len(fields) + _UNKNOWN:
+            raise invalid(None, f"has {len(value)} fields, and there are {len(fields)}: {', '.join(fields)}")
+        return value
+
+    def fill(self, options: type[OptionsT], **others: Any) -> OptionsT:
+        """Make the options of a task from the fields of the same names, and from `others`."""
+        names = (one.name for one in fields(options) if one.name not in others and hasattr(self, one.name))
+        return options(**{name: getattr(self, name) for name in names}, **others)
+
+    def is_overridden(self, field: str) -> bool:
+        """Whether a field was set to a value other than its default; setting the default never matters."""
+        if field not in self.model_fields_set:
+            return False
+        return bool(getattr(self, field) != type(self).model_fields[field].default)
 
 
 def _whole(value: object, info: ValidationInfo) -> int:

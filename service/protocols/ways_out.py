@@ -11,6 +11,8 @@ from service.tasks.attend import AttendOptions
 from service.tasks.results import SUMMARY
 
 _MAPS = ("attention", "top_keys", "top_weights", "residual")
+VECTORS_OF = {"query_vectors": "query", "key_vectors": "key", "output_norms": "query"}
+"""Arrays of heads, and whose positions their third axis has."""
 _MOST_CELLS = 256
 """Of a thumbnail, along an axis."""
 
@@ -39,6 +41,8 @@ def smaller_maps(maps: AttendOptions, exchange: Exchange, refused: TooLarge) -> 
         if axis in ("layer", "head"):
             cuts |= {array: ("layer", "head").index(axis) for array in every if array.startswith(SUMMARY)}
             cuts |= {"thumbnails": axes.index(axis)} if axis in axes else {}
+            cuts |= {array: ("layer", "head").index(axis) for array in every if array in VECTORS_OF}
+        cuts |= {array: 2 for array, rows in VECTORS_OF.items() if rows == axis and array in every}
         ways += fewer(refused, name(field), cuts) if cuts else []
     if maps.maps:
         ways += _reduced_maps(maps, exchange, refused)

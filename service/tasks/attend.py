@@ -11,12 +11,11 @@ from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 from typing import Literal
 
-from model.choices import Statistic
+from model.choices import VECTOR_NAMES, Axis, HeadVector, Statistic
 from model.contract import (
     STATISTICS,
     Aggregate,
     AttentionWant,
-    Axis,
     Encoding,
     MapDtype,
     ModelInfo,
@@ -32,6 +31,8 @@ from service.tasks.results import SUMMARY, Expected, columns
 from service.tasks.view import View
 from service.tasks.words import Words
 
+_SCALE_BYTES = 40
+"""Of `score_scale`, with its name."""
 _AXES = {
     "none": ("layer", "head", "query", "key"),
     "mean": ("layer", "query", "key"),
@@ -59,6 +60,8 @@ class AttendOptions:
     statistics: Sequence[Statistic] | None = None
     """All if None."""
     maps: bool = True
+    vectors: tuple[HeadVector, ...] = ()
+    """What to return of each head and token, whatever the maps are."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,10 @@ class AttentionPlan:
         if words is not None:
             item_columns |= {"words": words.texts, "word_offsets": words.offsets}
         named: dict[str, tuple[int, ...]] = {}
-        if self.options.summary or "layer" in self.axes:
+        of_heads = self.options.summary or bool(self.options.vectors)
+        if of_heads or "layer" in self.axes:
             named["layers"] = self.layers
-        if self.options.summary or "head" in self.axes:
+        if of_heads or "head" in self.axes:
             named["heads"] = self.heads
         want = self.embeddings.want(encoding)
         special = encoding.special if words is None else [encoding.special[i] for i in words.starts[:-1]]
@@ -110,7 +114,7 @@ class AttentionPlan:
         if self.options.special_tokens == "drop":
             kept = tuple(i for i in kept if not special[i])
         remaining = None if words is None and len(kept) == len(special) else _axis_of(kept, words)
-        if self.options.maps:
+        if self.options.maps or self.options.vectors:
             queries, keys = (
                 remaining
                 if (chosen := getattr(self.options, option)) == "all"
@@ -121,7 +125,10 @@ class AttentionPlan:
             every = _every(len(encoding))
             named["queries"] = every if queries is None else queries.positions
             named["keys"] = every if keys is None else keys.positions
-            shapes |= self._map_shapes(named)
+            shapes |= self._map_shapes(named) if self.options.maps else {}
+            shapes |= self._vector_shapes(named)
+            if self.score_scale is not None:
+                item_columns |= {"score_scale": self.score_scale}
         if self.options.summary:
             places = tuple(place for place, i in enumerate(kept) if special[i])
             # If nothing is left out, rows sum to 1 anyway.
@@ -133,10 +140,10 @@ class AttentionPlan:
                 ),
             )
         shapes |= {SUMMARY + name: (len(self.layers), len(self.heads)) for name in self.statistics}
-        labels, text_bytes = sum(map(len, named.values())), 0
+        labels, text_bytes = sum(map(len, named.values())), 0 if self.score_scale is None else _SCALE_BYTES
         if words is not None:
             labels += 3 * len(words)  # An offset is a list of two numbers.
-            text_bytes = 3 * len(words) + json_bytes("".join(words.texts))
+            text_bytes += 3 * len(words) + json_bytes("".join(words.texts))
         expected = Expected(shapes, encoding, labels, text_bytes, columns=token_columns)
         return View(want, item_columns | named, expected)
 
@@ -153,7 +160,28 @@ class AttentionPlan:
             top_k=options.top_k,
             thumbnail=options.thumbnail,
             dtype=self.dtype if self.unit and options.top_k is None else "float32",
+            vectors=options.vectors,
+            maps=options.maps,
         )
+
+    @cached_property
+    def score_scale(self) -> float | None:
+        """What the dot products of the returned queries and keys are multiplied by; None without any."""
+        if {"query", "key"}.isdisjoint(self.options.vectors):
+            return None
+        scale = self.info.score_scale
+        return self.info.head_sizes[self.layers[0]] ** -0.5 if scale is None else scale
+
+    def _vector_shapes(self, named: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        heads = (len(self.layers), len(self.heads))
+        rows, columns = (len(named[name]) for name in ("queries", "keys"))
+        size = self.info.head_sizes[self.layers[0]] if self.options.vectors else 0
+        shapes = {
+            "query": (*heads, rows, size),
+            "key": (*heads, columns, size),
+            "output_norm": (*heads, rows),
+        }
+        return {VECTOR_NAMES[name]: shapes[name] for name in self.options.vectors}
 
     def _map_shapes(self, named: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         lists = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys"}
@@ -227,4 +255,42 @@ def plan_attention(
             option="aggregate",
             kind="unsupported",
         )
+    if options.vectors:
+        _check_vectors(options, layers, info)
     return AttentionPlan(layers, heads, embeddings, options, dtype, info)
+
+
+def _check_vectors(options: AttendOptions, layers: Sequence[int], info: ModelInfo) -> None:
+    """Check that the vectors of heads can be returned; raises OptionError."""
+    if options.level == "word":
+        raise OptionError(
+            lambda name: (
+                f'{name("level")} is "word", and the vectors of heads in {name("outputs")} are of '
+                f'tokens: set {name("level")} to "token", or ask for them in another request.'
+            ),
+            option="level",
+            actual="word",
+            allowed=["token"],
+        )
+    missing = next((one for one in options.vectors if one not in info.head_vectors), None)
+    if missing is not None:
+        raise OptionError(
+            lambda name: (
+                f'"{missing}" in {name("outputs")} is made of the values of tokens, and this model runs as a '
+                "graph, which returns only their norms: leave it out, or serve the model's weights with "
+                'PyTorch (HEADLIGHT_BACKEND="torch").'
+            ),
+            option="outputs",
+            kind="unsupported",
+        )
+    sizes = {info.head_sizes[layer] for layer in layers}
+    if len(sizes) > 1 and {"query", "key"} & {*options.vectors}:
+        same = [layer for layer in layers if info.head_sizes[layer] == info.head_sizes[layers[0]]]
+        raise OptionError(
+            lambda name: (
+                f"{name('layers')} have heads of {' and '.join(map(str, sorted(sizes)))} components, and the "
+                f"vectors of a response have one size: choose layers of one size, such as {same}."
+            ),
+            option="layers",
+            actual=sorted(sizes),
+        )

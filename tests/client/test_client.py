@@ -115,6 +115,7 @@ def test_every_dtype_of_maps_is_one_of_the_parameter() -> None:
         {"aggregate": "rollout", "queries": [0, -1]},
         {"weights": "value_norm", "layers": [5, 0]},
         {"summary": True, "aggregate": "mean", "outputs": ["sentence", "tokens"], "dimensions": 7},
+        {"aggregate": "mean", "outputs": ["query", "key"], "layers": [3, 1], "heads": [2], "queries": [1, 0]},
     ],
     ids=str,
 )
@@ -135,6 +136,8 @@ def test_every_way_of_asking_gives_the_same_numbers(service: Service, options: J
                 "top_weights",
                 "residual",
                 "thumbnails",
+                "query_vectors",
+                "key_vectors",
             ):
                 assert (getattr(item, name) is None) == (name not in plain), name
                 if name in plain:
@@ -142,6 +145,7 @@ def test_every_way_of_asking_gives_the_same_numbers(service: Service, options: J
             assert (item.top_keys is None) == ("top_keys" not in plain)
             assert item.top_keys is None or item.top_keys.tolist() == plain["top_keys"]
             assert item.words == plain.get("words")
+            assert item.score_scale == plain.get("score_scale")
             assert (item.queries, item.keys) == (plain["queries"], plain["keys"])
             for name, values in plain.get("summary", {}).items():
                 assert np.abs((item.summary or {})[name] - np.array(values)).max() <= 1e-6

@@ -21,6 +21,7 @@ POINTED = {
     "lines": ".lines",
     "matrix": ".matrix",
     "flow": ".flow",
+    "neuron": ".difference-map",
     "pairs": "[data-head]",
     "table": ".heads-table tbody tr",
     "why": ".why-view .token",

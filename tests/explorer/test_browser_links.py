@@ -158,6 +158,7 @@ def fields(random_: random.Random) -> dict[str, object]:
             "matrix",
             "flow",
             "compare",
+            "neuron",
             "pairs",
             "?",
         ],

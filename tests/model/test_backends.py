@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model.checkpoints.source import resolve
+from model.choices import Axis
 from model.contract import (
     Aggregate,
     AttentionWant,
-    Axis,
     Backend,
     Batch,
     Encoding,

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.checkpoints.checkpoint import load_checkpoint
-from model.contract import AttentionWant, Axis, Batch, Want
+from model.choices import Axis
+from model.contract import AttentionWant, Batch, Want
 from model.pytorch.backend import TorchBackend
 from model.pytorch.kernels.observations import Observations, Slots
 from tests.model.test_native import DTYPES, LENGTHS, Packed, all_kernels

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.source import resolve
-from model.contract import STATISTICS, AttentionWant, Axis, Batch, Output, SentenceWant, SummaryWant, Want
+from model.choices import Axis
+from model.contract import STATISTICS, AttentionWant, Batch, Output, SentenceWant, SummaryWant, Want
 from model.encoder.attention import SelfAttention
 from model.encoder.block import Block
 from model.encoder.convolution import convolve_packed

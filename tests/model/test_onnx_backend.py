@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from model.checkpoints.folder import read_folder
-from model.contract import AttentionWant, Axis, Encoding, SentenceWant, SummaryWant, Want, Weights
+from model.choices import Axis
+from model.contract import AttentionWant, Encoding, SentenceWant, SummaryWant, Want, Weights
 from model.errors import OutOfMemory, Unsupported
 from model.onnx import names as graph
 from model.onnx.backend import OnnxBackend

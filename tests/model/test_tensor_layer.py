@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.contract import AttentionWant, Axis, MapDtype, Output, SummaryWant, Weights
+from model.choices import Axis
+from model.contract import AttentionWant, MapDtype, Output, SummaryWant, Weights
 from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
 from model.inspection.maps import MapObserver

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.contract import STATISTICS, Axis, ModelInfo, Output, SummaryWant, Top
+from model.choices import Axis
+from model.contract import STATISTICS, ModelInfo, Output, SummaryWant, Top
 from model.tokenization.tokenizer import Text
 from service.protocols.native.schemas import AttentionRequest
 from service.tasks.attend import AttendOptions, plan_attention

@@ -142,6 +142,14 @@ export interface AttentionMaps extends Tokens {
   thumbnails: Tensor | null;
   /** (L, H) each, with `summary`. */
   summary: Record<string, Tensor> | null;
+  /** (L, H, Q, D), as scores compare them, with "query" in `outputs`. */
+  query_vectors: Tensor | null;
+  /** (L, H, K, D), with "key" in `outputs`; heads that share a key have it each. */
+  key_vectors: Tensor | null;
+  /** What scores multiply dot products of these vectors by. */
+  score_scale: number | null;
+  /** (L, H, Q): how long what a head adds to a token is, with "output_norm" in `outputs`. */
+  output_norms: Tensor | null;
   /** With `level: "word"`. */
   words: string[] | null;
   word_offsets: Span[] | null;
@@ -176,6 +184,10 @@ export function attentionMaps(item: Json, reading: Reading): AttentionMaps {
     residual: floats(item.residual, scale, rows),
     thumbnails: thumbnails(item, scale, shape),
     summary: summary(item),
+    query_vectors: floats(item.query_vectors, scale),
+    key_vectors: floats(item.key_vectors, scale),
+    score_scale: item.score_scale ?? null,
+    output_norms: floats(item.output_norms, scale),
     words: item.words ?? null,
     word_offsets: item.word_offsets ?? null,
   };

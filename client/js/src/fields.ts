@@ -135,7 +135,7 @@ export interface RoundedMapFields extends MapFields {
 
 /** The fields of `POST /attention` besides its inputs. */
 export interface AttentionFields extends TaskFields, VectorFields, MapFields, ColumnFields, InterventionFields {
-  outputs?: readonly ("sentence" | "tokens")[];
+  outputs?: readonly ("sentence" | "tokens" | "query" | "key" | "output_norm")[];
 }
 
 export interface EncodeOptions extends EncodeFields, CallOptions {

@@ -30,6 +30,7 @@ test("files, streams and JSON have the same items", async () => {
     { weights: "value_norm", layers: [5, 0] },
     { summary: true, aggregate: "mean", outputs: ["sentence", "tokens"], dimensions: 7 },
     { summary: true, maps: false, layers: [0, 5] },
+    { maps: false, outputs: ["query", "key", "output_norm"], layers: [1, 0], heads: [3], queries: [2, 1, 2] },
   ] as const) {
     const expected = await shown("/attention", { inputs: TEXTS, decimals: 9, ...options });
     for (const dtype of ["float32", "float16", "uint8"] as const) {
@@ -45,7 +46,11 @@ test("files, streams and JSON have the same items", async () => {
             assert.deepEqual(item[name], plain[name] ?? null);
           }
           assert.deepEqual(item.axes, expected.axes);
-          for (const name of ["attention", "top_weights", "residual", "thumbnails", "token_embeddings"] as const) {
+          assert.equal(item.score_scale, plain.score_scale ?? null);
+          for (const name of [
+            ...(["attention", "top_weights", "residual", "thumbnails", "token_embeddings"] as const),
+            ...(["query_vectors", "key_vectors", "output_norms"] as const),
+          ]) {
             assert.equal(item[name] === null, plain[name] === undefined, name);
             if (plain[name] !== undefined) assertNear(item[name], plain[name], error);
           }

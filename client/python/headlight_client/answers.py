@@ -234,6 +234,14 @@ class AttentionMaps(Tokens):
     """With `thumbnail`, the largest weight of each cell; at most k cells for Q, and for K."""
     summary: dict[str, FloatArray] | None
     """(L, H) each, whatever the axes are, with `summary`."""
+    query_vectors: FloatArray | None
+    """(L, H, Q, D), as scores compare them, with "query" in `outputs`."""
+    key_vectors: FloatArray | None
+    """(L, H, K, D), with "key" in `outputs`; heads that share a key have it each."""
+    score_scale: float | None
+    """What scores multiply dot products of these vectors by."""
+    output_norms: FloatArray | None
+    """(L, H, Q): how long what a head adds to a token is, with "output_norm" in `outputs`."""
     words: list[str] | None
     """W words, with level="word"."""
     word_offsets: IntArray | None
@@ -334,9 +342,21 @@ def attention_maps(item: Json, axes: Sequence[str], scale: float) -> AttentionMa
         residual=_floats(item.get("residual"), scale, rows),
         thumbnails=_thumbnails(item.get("thumbnails"), scale, rows[:-1]),
         summary=_summary(item),
+        **_of_heads(item, labels, scale),
         words=item.get("words"),
         word_offsets=None if word_offsets is None else np.asarray(word_offsets, np.int64).reshape(-1, 2),
     )
+
+
+def _of_heads(item: Json, labels: Mapping[str, Any], scale: float) -> dict[str, Any]:
+    """Parse the vectors of heads, and the norms of their outputs."""
+    found: dict[str, Any] = {"score_scale": item.get("score_scale")}
+    for name, tokens in (("query_vectors", "queries"), ("key_vectors", "keys"), ("output_norms", "queries")):
+        values = item.get(name)
+        shape = [len(labels[label]) for label in ("layers", "heads", tokens) if values is not None]
+        norms = name == "output_norms"
+        found[name] = _floats(values, scale, shape) if norms else _floats(_top(values, shape), scale)
+    return found
 
 
 def _summary(item: Json) -> dict[str, FloatArray] | None:

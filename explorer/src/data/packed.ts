@@ -95,14 +95,12 @@ export function toHalf(number: number): number {
   const size = Math.abs(number);
   if (Number.isNaN(number)) return 0x7e00;
   if (size >= 65520) return sign | 0x7c00;
-  if (size < 2 ** -14) return sign | roundedEven(size * 2 ** 24);
+  if (size < 2 ** -14) {
+    // Numbers from ½ to 1 have steps of this size: the sum is rounded to the nearest.
+    single[0] = size + 0.5;
+    return sign | (word[0]! - 0x3f000000);
+  }
   // Adding to the bits carries over from the fraction to the exponent.
   const magnitude = (bits & 0x7fffffff) - 0x38000000;
   return sign | ((magnitude + 0xfff + ((magnitude >> 13) & 1)) >> 13);
-}
-
-function roundedEven(number: number): number {
-  const low = Math.floor(number);
-  const rest = number - low;
-  return rest > 0.5 || (rest === 0.5 && low % 2 === 1) ? low + 1 : low;
 }

@@ -43,7 +43,7 @@ export function paintDiverging(
 }
 
 /** The largest size of finite numbers, 0 for none. */
-export function largestSize(numbers: Float32Array): number {
+export function largestSize(numbers: Iterable<number>): number {
   let most = 0;
   for (const number of numbers) if (Number.isFinite(number)) most = Math.max(most, Math.abs(number));
   return most;

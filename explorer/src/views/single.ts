@@ -5,6 +5,7 @@ import { HeadsView } from "./heads.js";
 import { FlowView } from "./maps/flow.js";
 import { LinesView } from "./maps/lines.js";
 import { MatrixView } from "./maps/matrix.js";
+import { NeuronView } from "./maps/neuron.js";
 import { PairsView } from "./pairs/pairs.js";
 import { TableView } from "./table.js";
 import { TextView } from "./text.js";
@@ -18,6 +19,7 @@ export const SINGLE_VIEWS: readonly ViewEntry[] = [
   { name: "lines", title: "Lines", View: LinesView },
   { name: "matrix", title: "Matrix", View: MatrixView },
   { name: "flow", title: "Flow", View: FlowView },
+  { name: "neuron", title: "Neuron", View: NeuronView },
   { name: "pairs", title: "Pair blocks", View: PairsView },
   { name: "table", title: "Table", View: TableView },
   { name: "why", title: "Why", View: WhyView, stays: true },

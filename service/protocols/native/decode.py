@@ -8,9 +8,9 @@ from starlette.responses import Response
 from service.http.request_schema import RequestSchema
 from service.protocols.decoding import check_counts, decode_ids
 from service.protocols.exchange import Exchange
-from service.protocols.fields import MAX_IDS, TokenIds
+from service.protocols.fields import MAX_IDS, Options, TokenIds
 from service.protocols.native.responses import Usage
-from service.protocols.native.schemas import MODEL, Options
+from service.protocols.native.schemas import MODEL
 
 
 class DecodeRequest(Options, RequestSchema):

@@ -156,13 +156,29 @@ class MapsItem(TokenColumns):
 
 
 class AttentionItem(MapsItem):
-    """The maps of one input, and embeddings from the same pass."""
+    """The maps of one input, and embeddings and vectors of heads from the same pass."""
 
     model_config = _CHOSEN
 
     embedding: list[float] | None = Field(None, description="(dimensions,), with `sentence` in `outputs`.")
     token_embeddings: list[list[list[float]]] | None = Field(
         None, description="(1, tokens, hidden), of the last layer, with `tokens` in `outputs`."
+    )
+    score_scale: float | None = Field(
+        None,
+        description="What dot products of these vectors are multiplied by in scores; 1/√size in most models.",
+    )
+    query_vectors: list[list[list[list[float]]]] | None = Field(
+        None, description="(layers, heads, queries, size), as scores compare them, with `query` in `outputs`."
+    )
+    key_vectors: list[list[list[list[float]]]] | None = Field(
+        None,
+        description="(layers, heads, keys, size), with `key` in `outputs`; that of its group for each head.",
+    )
+    output_norms: list[list[list[float]]] | None = Field(
+        None,
+        description="(layers, heads, queries), with `output_norm` in `outputs`: how long what a head adds to "
+        "a token is, ‖Σ_j α_ij (x_j W_V + b_V) W_O‖.",
     )
 
 

@@ -1,12 +1,11 @@
 """Request schemas; the field descriptions are the API's documentation."""
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
+from pydantic import Field, StrictBool, StrictStr, model_validator
 
-from model.choices import Statistic
+from model.choices import HEAD_VECTORS, HeadVector, Statistic
 from model.contract import STATISTICS, Aggregate, Pooling, Role, Weights
 from model.tokenization.tokenizer import Side, Truncation
 from service.http.request_schema import RequestSchema
@@ -15,6 +14,7 @@ from service.protocols.fields import (
     CellCount,
     IndexList,
     Inputs,
+    Options,
     PositiveNumber,
     WholeNumber,
     at_most,
@@ -29,41 +29,6 @@ from service.tasks.attend import AttendOptions
 from service.tasks.embed import EmbedOptions, EncodeOutput
 from service.tasks.precision import Precision
 from service.tasks.results import COLUMNS
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-OptionsT = TypeVar("OptionsT", bound="DataclassInstance")
-
-# How many unknown fields are described one by one.
-_UNKNOWN = 10
-
-
-class Options(BaseModel):
-    """An object of a request: unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
-
-    @model_validator(mode="before")
-    @classmethod
-    def _limit_fields(cls, value: object) -> object:
-        """Refuse an object of far more fields than there are for their number, without an error for each."""
-        fields = cls.__pydantic_fields__
-        if isinstance(value, dict) and len(value) > len(fields) + _UNKNOWN:
-            raise invalid(None, f"has {len(value)} fields, and there are {len(fields)}: {', '.join(fields)}")
-        return value
-
-    def fill(self, options: type[OptionsT], **others: Any) -> OptionsT:
-        """Make the options of a task from the fields of the same names, and from `others`."""
-        names = (one.name for one in fields(options) if one.name not in others and hasattr(self, one.name))
-        return options(**{name: getattr(self, name) for name in names}, **others)
-
-    def is_overridden(self, field: str) -> bool:
-        """Whether a field was set to a value other than its default; setting the default never matters."""
-        if field not in self.model_fields_set:
-            return False
-        return bool(getattr(self, field) != type(self).model_fields[field].default)
-
 
 MODEL = Field(None, description="One of the served models; the first by default.")
 
@@ -142,7 +107,7 @@ class InputsRequest(WithInterventions, TaskRequest, WithInputs):
     )
 
 
-Output = Literal["sentence", "tokens"]
+AttentionOutput = Literal["sentence", "tokens", HeadVector]
 POOLING = Field(
     None,
     description="How token vectors are pooled; the model's own pooling by default. "
@@ -339,6 +304,8 @@ class AttentionOptions(Options):
     )
     decimals: WholeNumber = Field(6, ge=1, le=9, description="Decimals of maps and summaries in JSON.")
 
+    instead_of_maps: ClassVar[str] = '"summary": true'
+
     @property
     def options(self) -> AttendOptions:
         """The requested attention."""
@@ -360,11 +327,16 @@ class AttentionOptions(Options):
             )
         return self
 
+    @property
+    def vectors(self) -> tuple[HeadVector, ...]:
+        """What is returned of each head and token, besides maps."""
+        return ()
+
     def _check_without_maps(self) -> None:
-        if not self.summary:
-            raise invalid("maps", 'may be false only with "summary": true')
+        if not self.summary and not self.vectors:
+            raise invalid("maps", f"may be false only with {self.instead_of_maps}")
         for field in _OF_MAPS:
-            if self.is_overridden(field):
+            if self.is_overridden(field) and not (self.vectors and field in ("queries", "keys")):
                 raise invalid(field, 'has no effect with "maps": false: leave one of them out')
 
 
@@ -375,12 +347,20 @@ ATTENTION_NAMES = {name: f"attention.{name}" for name in AttentionOptions.model_
 class AttentionRequest(AttentionOptions, InputsRequest):
     """Texts to return attention maps for."""
 
-    outputs: Annotated[tuple[Output, ...], Field(max_length=2), at_most(2)] = Field(
-        (), description="Embeddings from the same pass, as in `/encode`; none by default."
+    outputs: Annotated[tuple[AttentionOutput, ...], Field(max_length=5), at_most(5)] = Field(
+        (),
+        description="Embeddings from the same pass, as in `/encode`; and of each head the vectors whose dot "
+        "products, times `score_scale`, are its scores, and the norms of what it adds to each token.",
     )
     pooling: Pooling | None = POOLING
     normalize: StrictBool | None = NORMALIZE
     dimensions: PositiveNumber | None = DIMENSIONS
+    instead_of_maps: ClassVar[str] = '"summary": true, or with query, key or output_norm in outputs'
+
+    @property
+    def vectors(self) -> tuple[HeadVector, ...]:
+        """What is returned of each head and token, besides maps."""
+        return tuple(one for one in HEAD_VECTORS if one in self.outputs)
 
     @model_validator(mode="after")
     def _effective(self) -> "AttentionRequest":
@@ -397,4 +377,5 @@ class AttentionRequest(AttentionOptions, InputsRequest):
     @property
     def embeddings(self) -> EmbedOptions:
         """The requested embeddings, of the last layer."""
-        return self.fill(EmbedOptions, layers=(-1,))
+        outputs = tuple(one for one in ("sentence", "tokens") if one in self.outputs)
+        return self.fill(EmbedOptions, layers=(-1,), outputs=outputs)

@@ -4,16 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.contract import (
-    Aggregate,
-    AttentionWant,
-    Axis,
-    ChunksWant,
-    SentenceWant,
-    SummaryWant,
-    Want,
-    Weights,
-)
+from model.choices import Axis
+from model.contract import Aggregate, AttentionWant, ChunksWant, SentenceWant, SummaryWant, Want, Weights
 from model.onnx import fetches
 from model.onnx.fetches import Fetches, LayerHeads
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from model.arrays import NUMPY, NumpyOperations, Operations
-from model.contract import Aggregate, AttentionWant, Axis, Output, SummaryWant, Weights
+from model.choices import Axis
+from model.contract import Aggregate, AttentionWant, Output, SummaryWant, Weights
 from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
 from model.inspection.layer import LayerAttention, read_weights

@@ -6,7 +6,7 @@ import { useStore } from "../../layout/context.js";
 import { within } from "../../state/store.js";
 import { placeIn, useDrawing, useSize } from "../canvas.js";
 import { arrowed } from "../headGrid.js";
-import { type Cell, cellAt, drawSigned, type SignedMap } from "./signedDrawing.js";
+import { type Cell, cellAt, drawSigned, LABELS, type SignedMap } from "./signedDrawing.js";
 
 interface SignedMapProps {
   readonly map: SignedMap;
@@ -40,7 +40,11 @@ export function SignedMapFrame({ map, at, label, told }: SignedMapProps) {
         class="difference-map"
         ref={frame}
         // Labels take the room of three cells.
-        style={{ aspectRatio: `${map.columns.length + 3} / ${map.rows.length + 3}` }}
+        style={
+          map.high
+            ? { height: `${LABELS + map.rows.length * map.high}px`, aspectRatio: "auto" }
+            : { aspectRatio: `${map.columns.length + 3} / ${map.rows.length + 3}` }
+        }
         role="group"
         aria-label={label}
         tabIndex={0}
