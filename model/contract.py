@@ -22,7 +22,7 @@ Weights = Literal["probability", "score", "value_norm"]
 Aggregate = Literal["none", "mean", "max", "rollout"]
 MapDtype = Literal["float32", "float16", "uint8"]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
-"""The statistics that a summary computes for each head, in this order; `docs/api.md` defines them."""
+"""The statistics of a summary, in this order; `docs/api.md` defines them."""
 PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last"]
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
@@ -99,10 +99,10 @@ class AttentionWant:
 
     `weights` are the softmax weights, the scaled scores before the softmax, or the norms of the weighted
     values. With `aggregate` "rollout" there is one map, over layers 0 to the largest of `layers`. A word's
-    row is the mean of its pieces' rows; its column is the sum of their columns. `renormalize` makes each
-    selected row sum to 1; `top_k` keeps the largest weights of each row. For both, a column counts as often
-    as it is listed. `thumbnail` divides the listed rows into at most that many cells, and the columns too;
-    each cell is the largest of its weights (`inspection/thumbnails.py` defines which), without `top_k`.
+    row is the mean of its pieces' rows; its column is the sum of their columns. `renormalize` makes each row
+    sum to 1; `top_k` keeps its largest weights. For both, a column counts as often as it is listed.
+    `thumbnail` divides the listed rows, and columns, into at most that many cells, each the largest of its
+    weights, without `top_k`. `edges` keeps those weights alone, each by its row and its column, listed once.
     `dtype` is that of the map, for numbers up to 1; uint8 counts 255ths.
     """
 
@@ -115,6 +115,7 @@ class AttentionWant:
     renormalize: bool = False
     top_k: int | None = None
     thumbnail: int | None = None
+    edges: tuple[tuple[int, int], ...] | None = None
     dtype: MapDtype = "float32"
 
 
@@ -232,9 +233,9 @@ class Output:
     """The results of one sequence, as C-contiguous arrays, float32 unless stated otherwise.
 
     `sentence` (dimensions,); `tokens` (layers, N, C); `attention` (layers, heads, queries, keys) in the
-    want's dtype, without the heads axis if heads were aggregated and (queries, keys) for a rollout; `top`
-    replaces `attention` when the want has a `top_k`, and `thumbnails` when it has a `thumbnail`: with cells
-    in place of queries and keys; `summary` has statistics by name, each (layers, heads).
+    want's dtype, without the heads axis if heads were aggregated and (queries, keys) for a rollout, with one
+    axis of `edges` for the last two if the want has them; `top` replaces it with a `top_k`, and `thumbnails`
+    with a `thumbnail`, in cells; `summary` has statistics by name, each (layers, heads).
     `heads` are the arrays of the wanted heads, by the names that `HeadWant` gives them. `finite` is False if
     there was a NaN or an infinity, which the dtype of a map may hide.
     """

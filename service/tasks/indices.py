@@ -52,6 +52,19 @@ def outside(
     )
 
 
+def dropped(place: str, position: int, count: int, input_: str) -> OptionError:
+    """Make the error of a position of a dropped special token, which the request has at `place`."""
+    return OptionError(
+        lambda name: (
+            f"{name(place)} is {position}, which in {name(input_)} is a special token, dropped by "
+            '"special_tokens": "drop": choose another position, or keep special tokens.'
+        ),
+        option=input_,
+        actual=position,
+        allowed=[-count, count - 1],
+    )
+
+
 def choose_layers(chosen: Chosen, info: ModelInfo, option: str) -> tuple[int, ...]:
     """Return the chosen layers as `resolve` does, or all that attend; raises OptionError for any other."""
     if chosen == "all":

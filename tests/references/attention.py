@@ -34,6 +34,7 @@ DEFAULTS: Json = {
     "renormalize": False,
     "top_k": None,
     "thumbnail": None,
+    "edges": None,
     "summary": False,
     "statistics": None,
     "maps": True,
@@ -217,7 +218,18 @@ def expect(of: Trace, options: Json) -> Json:
                 values[*at, i, j] = cell(maps[at], groups[query], groups[key])
             if asked["renormalize"] and values[*at, i].sum():
                 values[*at, i] = values[*at, i] / values[*at, i].sum()
-    if asked["thumbnail"] is not None:
+    if asked["edges"] is not None:
+        item["edges"] = [positions(edge, len(groups)) for edge in asked["edges"]]
+        values = np.moveaxis(
+            np.array(
+                [values[..., item["queries"].index(query), keys.index(key)] for query, key in item["edges"]]
+            ).reshape(-1, *maps.shape[:-2]),
+            0,
+            -1,
+        )
+        del item["queries"], item["keys"]
+        item["attention"] = values
+    elif asked["thumbnail"] is not None:
         item["thumbnails"] = thumbnails(values, int(asked["thumbnail"]))
     else:
         item["attention" if asked["top_k"] is None else "values"] = values
@@ -247,7 +259,8 @@ def axes(options: Json) -> list[str]:
     if not asked["maps"]:
         return ["layer", "head"]
     gone = {"none": [], "mean": ["head"], "max": ["head"], "rollout": ["layer", "head"]}[asked["aggregate"]]
-    return [axis for axis in ("layer", "head", "query", "key") if axis not in gone]
+    last = ("query", "key") if asked["edges"] is None else ("edge",)
+    return [axis for axis in ("layer", "head", *last) if axis not in gone]
 
 
 def positions(asked: Any, count: int) -> list[int]:

@@ -22,6 +22,7 @@ from service.protocols.fields import (
 )
 from service.protocols.native.chunks_field import ChunksField
 from service.protocols.native.columns_field import Columns
+from service.protocols.native.edges_field import WithEdges
 from service.protocols.native.interventions_field import WithInterventions
 from service.replies.formats import FORMATS
 from service.replies.style import Format
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 
 OptionsT = TypeVar("OptionsT", bound="DataclassInstance")
 
-# How many unknown fields are described one by one.
-_UNKNOWN = 10
+_UNKNOWN = 10  # fields that are described one by one
 
 
 class Options(BaseModel):
@@ -154,7 +154,7 @@ NORMALIZE = Field(
 DIMENSIONS = Field(
     None, description="Keep the first k components (Matryoshka), renormalized with `normalize`."
 )
-_OF_MAPS = ("weights", "aggregate", "queries", "keys", "top_k", "thumbnail")
+_OF_MAPS = ("weights", "aggregate", "queries", "keys", "top_k", "thumbnail", "edges")
 _OF_VECTORS = ("pooling", "pooling_layers", "normalize", "dimensions", "precision")
 
 
@@ -372,7 +372,7 @@ ATTENTION_NAMES = {name: f"attention.{name}" for name in AttentionOptions.model_
 """What a request calls the options of its field `attention`."""
 
 
-class AttentionRequest(AttentionOptions, InputsRequest):
+class AttentionRequest(WithEdges, AttentionOptions, InputsRequest):
     """Texts to return attention maps for."""
 
     outputs: Annotated[tuple[Output, ...], Field(max_length=2), at_most(2)] = Field(
