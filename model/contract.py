@@ -42,12 +42,11 @@ class Encoding:
     """One tokenized input, in columns of equal length N.
 
     `offsets` count Unicode code points in the text that a token comes from; special and prompt tokens have
-    [0, 0]. `word_ids` start at 0 in each text of a pair and are None for special and prompt tokens.
-    `special` marks tokens added by the tokenizer: a literal "[SEP]" in a text is not special.
-    `prompt_length` is the number of leading tokens, special ones included, that belong to the prompt.
-    `original_length` is the number of tokens before truncation.
-    Only texts with a role in late interaction have the last two: `vector_rows` are the tokens with a vector,
-    and `unattended` is the number of last tokens that attend to the others, but that no token attends to.
+    [0, 0]. `word_ids` start at 0 in each text of a pair and are None for special and prompt tokens. `special`
+    marks tokens added by the tokenizer: a literal "[SEP]" in a text is not. `prompt_length` counts the
+    leading tokens of the prompt, special ones included, and `original_length` those before truncation.
+    For late interaction, `vector_rows` are the tokens with a vector, and `unattended` counts the last tokens
+    that attend to the others, but that no token attends to.
     """
 
     token_ids: list[int]

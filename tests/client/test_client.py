@@ -114,6 +114,7 @@ def test_every_dtype_of_maps_is_one_of_the_parameter() -> None:
         {"level": "word", "special_tokens": "drop", "renormalize": True, "aggregate": "max"},
         {"aggregate": "rollout", "queries": [0, -1]},
         {"weights": "value_norm", "layers": [5, 0]},
+        {"edges": [[[1, 2], [-1, 0]], *[[[0, 1]]] * (len(TEXTS) - 1)], "aggregate": "max"},
         {"summary": True, "aggregate": "mean", "outputs": ["sentence", "tokens"], "dimensions": 7},
     ],
     ids=str,

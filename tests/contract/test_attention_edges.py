@@ -151,7 +151,7 @@ def test_a_position_beyond_an_input_is_named(
 ) -> None:
     """The input, the edge and its end, the value, and the limits."""
     problem = assert_problem(
-        post(service, "/attention", {"inputs": [SHORT, SHORT], "edges": edges}), 422, "invalid-request"
+        post(service, {"inputs": [SHORT, SHORT], "edges": edges}, "/attention"), 422, "invalid-request"
     )
     assert all(part in problem["detail"] for part in (place, *said))
     assert problem["allowed"] == [-5, 4]
@@ -160,7 +160,7 @@ def test_a_position_beyond_an_input_is_named(
 def test_an_edge_of_a_dropped_token_is_named(service: Service) -> None:
     """As for queries and keys; of a single text the place has no number of an input."""
     body = {"inputs": SHORT, "edges": [[1, 2], [1, -1]], "special_tokens": "drop"}
-    problem = assert_problem(post(service, "/attention", body), 422, "invalid-request")
+    problem = assert_problem(post(service, body, "/attention"), 422, "invalid-request")
     assert "edges.1.1 is -1" in problem["detail"]
     assert problem["field"] == "inputs.0"
 
@@ -190,7 +190,7 @@ def test_an_edge_of_a_dropped_token_is_named(service: Service) -> None:
 def test_edges_that_cannot_be_are_refused(service: Service, options: Any, field: str) -> None:
     """With the place of the fault, before anything runs."""
     problem = assert_problem(
-        post(service, "/attention", {"inputs": [SHORT, SHORT], **options}), 422, "invalid-request"
+        post(service, {"inputs": [SHORT, SHORT], **options}, "/attention"), 422, "invalid-request"
     )
     assert problem["field"] == field
 
@@ -199,6 +199,6 @@ def test_only_what_is_asked_counts_for_the_size(service: Service) -> None:
     """A whole map of a long text would be larger than a response may be; its edges are not."""
     text = "the man " * 120
     body: Json = {"inputs": [text] * 40, "edges": [[[1, 2]]] * 40}
-    whole = post(service, "/attention", {"inputs": body["inputs"]})
+    whole = post(service, {"inputs": body["inputs"]}, "/attention")
     assert whole.status_code == 413
-    assert len(answered(post(service, "/attention", body))["data"]) == 40
+    assert len(answered(post(service, body, "/attention"))["data"]) == 40

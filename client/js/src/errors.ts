@@ -30,7 +30,7 @@ export interface Problem {
 }
 
 const QUOTED = 200; // characters of a response without a problem document that the message quotes
-const PLACE = /\b(inputs|texts|token_ids)\.(\d+)\b/g;
+const PLACE = /\b(inputs|texts|token_ids|edges)\.(\d+)\b/g;
 const OWN = "urn:headlight:";
 
 /** The service refused or failed, or its response cannot be read; the message says what to change. */
