@@ -25,10 +25,9 @@ from model.contract import (
 )
 from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Text
-from service.tasks.edges import Edges
 from service.tasks.embed import EncodePlan, resolve_heads
 from service.tasks.errors import OptionError
-from service.tasks.indices import Chosen, dropped, resolve
+from service.tasks.indices import Chosen, Edges, dropped, resolve
 from service.tasks.results import SUMMARY, Expected, columns
 from service.tasks.view import View
 from service.tasks.words import Words

@@ -143,7 +143,8 @@ def test_every_way_of_asking_gives_the_same_numbers(service: Service, options: J
             assert (item.top_keys is None) == ("top_keys" not in plain)
             assert item.top_keys is None or item.top_keys.tolist() == plain["top_keys"]
             assert item.words == plain.get("words")
-            assert (item.queries, item.keys) == (plain["queries"], plain["keys"])
+            assert (item.queries, item.keys) == (plain.get("queries"), plain.get("keys"))
+            assert item.edges == plain.get("edges")
             for name, values in plain.get("summary", {}).items():
                 assert np.abs((item.summary or {})[name] - np.array(values)).max() <= 1e-6
 

@@ -206,7 +206,6 @@ def expect(of: Trace, options: Json) -> Json:
     maps = weigh(of, asked["weights"])
     item["largest"] = np.abs(maps).max()
     maps = put_together(maps, layers, heads, aggregate)
-
     item["queries"] = chosen(asked["queries"], len(groups), kept)
     item["keys"] = chosen(asked["keys"], len(groups), kept)
 
@@ -220,15 +219,9 @@ def expect(of: Trace, options: Json) -> Json:
                 values[*at, i] = values[*at, i] / values[*at, i].sum()
     if asked["edges"] is not None:
         item["edges"] = [positions(edge, len(groups)) for edge in asked["edges"]]
-        values = np.moveaxis(
-            np.array(
-                [values[..., item["queries"].index(query), keys.index(key)] for query, key in item["edges"]]
-            ).reshape(-1, *maps.shape[:-2]),
-            0,
-            -1,
-        )
+        rows = [item["queries"].index(query) for query, _ in item["edges"]]
+        item["attention"] = values[..., rows, [keys.index(key) for _, key in item["edges"]]]
         del item["queries"], item["keys"]
-        item["attention"] = values
     elif asked["thumbnail"] is not None:
         item["thumbnails"] = thumbnails(values, int(asked["thumbnail"]))
     else:
@@ -259,7 +252,7 @@ def axes(options: Json) -> list[str]:
     if not asked["maps"]:
         return ["layer", "head"]
     gone = {"none": [], "mean": ["head"], "max": ["head"], "rollout": ["layer", "head"]}[asked["aggregate"]]
-    last = ("query", "key") if asked["edges"] is None else ("edge",)
+    last = ["edge"] if asked["edges"] is not None else ["query", "key"]
     return [axis for axis in ("layer", "head", *last) if axis not in gone]
 
 

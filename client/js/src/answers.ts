@@ -25,7 +25,8 @@ export interface Reading {
 
 export const AXES: readonly Axis[] = ["layer", "head", "query", "key"];
 const COLUMNS: readonly Column[] = ["tokens", "token_ids", "offsets", "word_ids", "segment_ids", "special"];
-const LABELS = { layer: "layers", head: "heads", query: "queries", key: "keys", edge: "edges" } as const;
+/** The list of an item that says what the indices of an axis are. */
+export const LABELS = { layer: "layers", head: "heads", query: "queries", key: "keys", edge: "edges" } as const;
 const SUMMARY = "summary.";
 
 /** The items of a call in the order of its inputs, of `rerank` the best first. */

@@ -13,17 +13,12 @@ import { headName, sameHead } from "../state/store.js";
 import { useEdge } from "./edge.js";
 import { BLOCK_TITLES } from "./pairs/pairs.js";
 import { blockOf, useBlocks } from "./pairs/useBlocks.js";
+import type { Rated } from "./ranking.js";
 import { SimilarityTable } from "./similarities.js";
 import type { ViewProps } from "./view.js";
 
 export function TableView({ overview }: ViewProps) {
-  const store = useStore();
-  const { sort } = store.fields;
-  const descending = sort.value.startsWith("-");
   const columns = useColumns(overview);
-  const by = columns.find(({ name }) => name === sort.value.replace(/^-/, "")) ?? null;
-  const heads = by === null ? allHeads(overview) : sortedHeads(allHeads(overview), by.rate, descending);
-  const chosen = store.heads.value;
   return (
     <>
       <SimilarityTable overview={overview} />
@@ -31,6 +26,26 @@ export function TableView({ overview }: ViewProps) {
         Means over all rows of the probabilities. Click a title to sort; click a head to open it, Shift-click to add
         it.
       </p>
+      <HeadsTable overview={overview} columns={columns} />
+    </>
+  );
+}
+
+interface HeadsTableProps {
+  readonly overview: Rated["overview"];
+  readonly columns: readonly Column[];
+}
+
+/** A row for each head, in the order of a column. */
+export function HeadsTable({ overview, columns }: HeadsTableProps) {
+  const store = useStore();
+  const { sort } = store.fields;
+  const descending = sort.value.startsWith("-");
+  const by = columns.find(({ name }) => name === sort.value.replace(/^-/, "")) ?? null;
+  const heads = by === null ? allHeads(overview) : sortedHeads(allHeads(overview), by.rate, descending);
+  const chosen = store.heads.value;
+  return (
+    <>
       <div class="view-tools">
         <button type="button" onClick={() => saveFile(tableOf(columns, heads), "headlight-heads.csv")}>
           Save as CSV
@@ -70,9 +85,10 @@ export function TableView({ overview }: ViewProps) {
                     {headName(id)}
                   </button>
                 </th>
-                {columns.map(({ name, rate }) => (
+                {columns.map(({ name, rate, spread }) => (
                   <td class="number" key={name}>
                     {weightText(rate(id))}
+                    {spread && <span class="faint"> ±{weightText(spread(id))}</span>}
                   </td>
                 ))}
               </tr>
@@ -86,16 +102,24 @@ export function TableView({ overview }: ViewProps) {
 
 /** The table in the order that it is shown in, with all digits. */
 function tableOf(columns: readonly Column[], heads: readonly HeadId[]): Blob {
-  const rows = heads.map((id) => [...id, ...columns.map(({ rate }) => rate(id))]);
-  const titles = columns.map(({ name, title }) => (name === "edge" ? title : name));
+  const rows = heads.map((id) => [
+    ...id,
+    ...columns.flatMap(({ rate, spread }) => [rate(id), ...(spread ? [spread(id)] : [])]),
+  ]);
+  const titles = columns.flatMap(({ name, title, spread }) => [
+    name === "edge" ? title : name,
+    ...(spread ? [`${name}_deviation`] : []),
+  ]);
   return new Blob([csvOf([["layer", "head", ...titles], ...rows])], { type: "text/csv" });
 }
 
-interface Column {
+export interface Column {
   readonly name: string;
   readonly title: string;
   readonly told: string;
   readonly rate: (id: HeadId) => number;
+  /** How much it differs from text to text. */
+  readonly spread?: (id: HeadId) => number;
 }
 
 /** The statistics, and of a pair its blocks. */

@@ -21,9 +21,8 @@ from service.protocols.fields import (
     invalid,
 )
 from service.protocols.native.chunks_field import ChunksField
-from service.protocols.native.columns_field import Columns
-from service.protocols.native.edges_field import WithEdges
 from service.protocols.native.interventions_field import WithInterventions
+from service.protocols.native.selection_fields import Columns, WithEdges
 from service.replies.formats import FORMATS
 from service.replies.style import Format
 from service.tasks.attend import AttendOptions

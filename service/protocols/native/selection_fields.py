@@ -1,4 +1,4 @@
-"""The field `edges`: which weights of each input a request asks for."""
+"""The fields that say what a response has of each input: `columns` of its tokens, and `edges` of its maps."""
 
 from itertools import chain
 from typing import Annotated, Any
@@ -7,7 +7,27 @@ from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema, model_val
 
 from service.http.json_body import MAX_INDICES, REST
 from service.protocols.fields import first_other, invalid, whole_numbers
-from service.tasks.edges import Edges
+from service.tasks.indices import Edges
+from service.tasks.results import COLUMNS, Column
+
+
+def _columns(value: object) -> tuple[Column, ...]:
+    """Read names of columns, each at most once, and put them in the order of the answer."""
+    every = f"{', '.join(map(repr, COLUMNS[:-1]))} and {COLUMNS[-1]!r}"
+    if not isinstance(value, list):
+        raise invalid("columns", f"must be a list of any of {every}, or []")
+    for i, name in enumerate(value[: len(COLUMNS) + 1]):
+        if name not in COLUMNS or name in value[:i]:
+            raise invalid(f"columns.{i}", f"must be {'another one' if i else 'one'} of {every}")
+    return tuple(name for name in COLUMNS if name in value)
+
+
+_NAMES = {"type": "string", "enum": COLUMNS}
+Columns = Annotated[
+    tuple[Column, ...],
+    PlainValidator(_columns),
+    WithJsonSchema({"type": "array", "items": _NAMES, "uniqueItems": True}),
+]
 
 
 def _edges(value: object) -> Edges:
