@@ -98,7 +98,7 @@ def check_attends(layer: int, info: ModelInfo, place: str, actual: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Edges of attention, a list for each input; `flat` says that there is one, sent without a list around it."""
+    """Edges of attention, a list for each input; `flat` says that there is one, without a list around it."""
 
     lists: Sequence[Sequence[Sequence[int]]]
     flat: bool = False

@@ -5,11 +5,11 @@ import type { Statistic, Tensor } from "../../../client/js/src/index.js";
 import { overviewFields, type Subject } from "./requests.js";
 import type { Source } from "./source.js";
 
-/** Of one run: the statistics of each have 15 KB for 384 heads. */
-export const MOST_TEXTS = 5000;
+/** Of one run: the statistics of a text take 15 KB for 384 heads. */
+const MOST_TEXTS = 5000;
 const BATCH = 32;
 
-export type Summary = Readonly<Record<Statistic, Tensor>>;
+type Summary = Record<Statistic, Tensor>;
 
 /** A text, and its line from 1. */
 export interface Line {
@@ -17,13 +17,7 @@ export interface Line {
   readonly text: string;
 }
 
-/** The mean over all texts so far of each head, and the sum of squares of what differs from it. */
-interface Moments {
-  readonly mean: Float64Array;
-  readonly squares: Float64Array;
-}
-
-/** A run over some texts, in the order in which they were answered. */
+/** A run over some texts. */
 export class DatasetRun {
   /** How many texts were answered or refused. */
   readonly done = signal(0);
@@ -32,88 +26,79 @@ export class DatasetRun {
   error: Error | null = null;
   readonly found: (Line & { readonly summary: Summary })[] = [];
   readonly refused: (Line & { readonly error: Error })[] = [];
-  readonly #moments: Partial<Record<Statistic, Moments>> = {};
-  readonly #controller = new AbortController();
+  /** The sums over all texts so far, and those of squares, of each head. */
+  readonly #sums: Partial<Record<Statistic, readonly [sums: Float64Array, squares: Float64Array]>> = {};
+  #stopped = false;
 
   constructor(
     readonly subject: Subject,
     readonly lines: readonly Line[],
   ) {}
 
+  /** End after the batch that is on its way. */
   stop(): void {
-    this.#controller.abort();
+    this.#stopped = true;
   }
 
   async run(source: Source, most: number): Promise<void> {
     const size = Math.min(BATCH, most);
     try {
-      for (let start = 0; start < this.lines.length; start += size) {
+      for (let start = 0; start < this.lines.length && !this.#stopped; start += size) {
         await this.#ask(source, this.lines.slice(start, start + size));
       }
     } catch (error) {
-      if (!this.#controller.signal.aborted) this.error = error as Error;
+      this.error = error as Error;
     }
     this.ended.value = true;
   }
 
   /** Ask for some texts; if they are refused, for each half of them, and so on: the rest is answered. */
   async #ask(source: Source, lines: readonly Line[]): Promise<void> {
-    const { signal } = this.#controller;
+    const texts = lines.map(({ text }) => text);
     try {
-      const fields = { ...fieldsOf(this.subject), columns: [], signal };
-      const { items } = await source.attention(
-        lines.map(({ text }) => text),
-        fields,
-      );
-      items.forEach(({ summary }, i) => {
-        this.found.push({ ...lines[i]!, summary: summary as Summary });
-        this.#count(summary as Summary);
-      });
+      const { items } = await source.attention(texts, { ...fieldsOf(this.subject), columns: [] });
+      for (const [i, { summary }] of items.entries()) this.#add(lines[i]!, summary as Summary);
     } catch (error) {
-      if (signal.aborted || !isOfTexts(error)) throw error;
-      if (lines.length > 1) {
-        const half = lines.length >> 1;
+      if (!isOfTexts(error)) throw error;
+      const half = lines.length >> 1;
+      if (half > 0) {
         await this.#ask(source, lines.slice(0, half));
         await this.#ask(source, lines.slice(half));
-        return;
-      }
-      this.refused.push({ ...lines[0]!, error: error as Error });
+      } else this.refused.push({ ...lines[0]!, error: error as Error });
     }
     this.done.value = this.found.length + this.refused.length;
   }
 
-  /** Welford 1962: the sums stay small. */
-  #count(summary: Summary): void {
+  #add(line: Line, summary: Summary): void {
+    this.found.push({ ...line, summary });
     for (const [name, { data }] of Object.entries(summary)) {
-      const empty = () => new Float64Array(data.length);
-      this.#moments[name as Statistic] ??= { mean: empty(), squares: empty() };
-      const { mean, squares } = this.#moments[name as Statistic]!;
+      this.#sums[name as Statistic] ??= [new Float64Array(data.length), new Float64Array(data.length)];
+      const own = this.#sums[name as Statistic]!;
       data.forEach((value, i) => {
-        const difference = value - mean[i]!;
-        mean[i]! += difference / this.found.length;
-        squares[i]! += difference * (value - mean[i]!);
+        own[0][i]! += value;
+        own[1][i]! += value * value;
       });
     }
   }
 
   /** The mean and the standard deviation over all texts so far, of the statistic of a head by its index. */
   momentsOf(name: Statistic, head: number): readonly [mean: number, deviation: number] {
-    const { mean, squares } = this.#moments[name] ?? {};
-    return [mean?.[head] ?? Number.NaN, Math.sqrt((squares?.[head] ?? Number.NaN) / this.found.length)];
+    const [mean, square] = this.#sums[name]!.map((sums) => sums[head]! / this.found.length) as [number, number];
+    return [mean, Math.sqrt(Math.max(0, square - mean * mean))];
   }
 }
 
 /** What says how statistics of a text are made. */
-export function fieldsOf(subject: Subject): object {
+export function fieldsOf(subject: Subject) {
   return overviewFields(subject, false);
 }
 
 /** The texts of a list, one in each line that is not empty. */
 export function linesOf(list: string): Line[] {
   return list
-    .split(/\r?\n/)
+    .split("\n")
     .map((text, i) => ({ line: i + 1, text: text.trim() }))
-    .filter(({ text }) => text !== "")
+    .filter(({ text }) => text)
     .slice(0, MOST_TEXTS);
 }
 

@@ -106,7 +106,7 @@ function Kinds() {
 
 interface ChoiceProps<T extends string> {
   label: string;
-  of: Pick<Signal<T>, "value">;
+  of: Signal<T>;
   names: Record<T, string>;
   change?: (value: T) => void;
 }

@@ -9,111 +9,100 @@ import { Area } from "../layout/Inputs.js";
 import { sentence } from "../layout/Problems.js";
 import type { HeadId } from "../state/fields.js";
 import { headName } from "../state/store.js";
-import { StatisticChoice } from "./heads.js";
 import { Ranked, RatedGrid } from "./ranking.js";
 import { shortened } from "./similarities.js";
-import { HeadsTable } from "./table.js";
+import { HeadsTable, orderOf } from "./table.js";
 import type { ViewProps } from "./view.js";
 
 const MOST_BYTES = 16 << 20;
 
-export function DatasetView({ overview: { subject } }: ViewProps) {
+export function DatasetView({ overview }: ViewProps) {
   const store = useStore();
-  const run = store.run.value;
-  const running = run?.ended.value === false;
-  const lines = linesOf(store.list.value);
+  const { list, run, source } = store;
+  const subject = store.subject.value ?? overview.subject;
+  const now = run.value;
+  const running = now?.ended.value === false;
+  const lines = linesOf(list.value);
   const start = async (): Promise<void> => {
-    const next = new DatasetRun(store.subject.peek() ?? subject, lines);
-    store.run.value = next;
-    await next.run(store.source, store.info.peek()!.limits.max_inputs);
+    const next = new DatasetRun(subject, lines);
+    run.value = next;
+    await next.run(source, store.info.value!.limits.max_inputs);
     if (next.error !== null) store.loader.failed(next.error);
-    store.spoken.value = countText(next.found.length, "text");
-  };
-  const read = async ({ currentTarget: { files } }: { currentTarget: HTMLInputElement }): Promise<void> => {
-    store.list.value = (await files?.[0]?.slice(0, MOST_BYTES).text()) ?? "";
   };
   return (
     <>
       <div class="inputs">
-        <Area label="Texts, one in each line" value={store.list.value} change={(list) => (store.list.value = list)} />
+        <Area label="Texts, one in each line" value={list.value} change={(texts) => (list.value = texts)} />
         <div class="inputs-buttons">
           <button
             type="button"
             class="main"
-            disabled={lines.length === 0 && !running}
-            onClick={running ? () => run.stop() : start}
+            disabled={lines.length === 0}
+            onClick={() => (running ? now.stop() : start())}
           >
             {running ? "Stop" : `Run ${countText(lines.length, "text")}`}
           </button>
-          <label>
-            <span>or a file</span>
-            <input type="file" accept=".txt" onChange={read} />
-          </label>
+          <input
+            type="file"
+            accept=".txt"
+            aria-label="A file of texts"
+            onChange={async ({ currentTarget: { files } }) => {
+              list.value = await files![0]!.slice(0, MOST_BYTES).text();
+            }}
+          />
         </div>
       </div>
-      {run !== null && <Result run={run} fields={JSON.stringify(fieldsOf(subject))} />}
-    </>
-  );
-}
-
-function Result({ run, fields }: { run: DatasetRun; fields: string }) {
-  const store = useStore();
-  const done = run.done.value;
-  const { found, refused, subject, error } = run;
-  const { model } = subject;
-  const indexOf = ([layer, head]: HeadId): number => layer * model.heads + head;
-  const shown = STATISTICS.find(({ name }) => name === store.fields.cells.value) ?? STATISTICS[0]!;
-  const columns = STATISTICS.map((entry) => ({
-    ...entry,
-    rate: (id: HeadId) => run.momentsOf(entry.name, indexOf(id))[0],
-    spread: (id: HeadId) => run.momentsOf(entry.name, indexOf(id))[1],
-  }));
-  const { rate } = columns[STATISTICS.indexOf(shown)]!;
-  return (
-    <>
-      <p class="note">
-        <progress value={done} max={run.lines.length} aria-label="Texts" />{" "}
-        {`${done} of ${countText(run.lines.length, "text")}, ${model.name}.`}
-        {fields !== JSON.stringify(fieldsOf(subject)) && " What is chosen above has changed since: run them again."}
-      </p>
-      {error !== null && <p class="problem">{sentence(error)}</p>}
-      {refused.map(({ line, error: why }) => (
-        <p class="problem" key={line}>
-          Line {line}: {sentence(why)}
-        </p>
-      ))}
-      {found.length > 0 && (
+      {now !== null && (
         <>
-          <div class="heads-view">
-            <div>
-              <div class="view-tools">
-                <StatisticChoice label="Mean of" value={shown.name} />
-                <p class="note">{shown.told}</p>
-              </div>
-              <RatedGrid overview={model} rate={rate} title={`mean ${shown.title.toLowerCase()}`} />
-            </div>
-            <div>
-              <RankedTexts run={run} shown={shown} sign={-1} />
-              <RankedTexts run={run} shown={shown} sign={1} />
-            </div>
-          </div>
-          <HeadsTable overview={model} columns={columns} />
+          <label class="progress note">
+            <progress value={now.done.value} max={now.lines.length} />{" "}
+            {`${now.done.value} of ${countText(now.lines.length, "text")}, ${now.subject.model.name}.`}
+            {JSON.stringify(fieldsOf(subject)) !== JSON.stringify(fieldsOf(now.subject)) &&
+              " Choices above have changed since: run again."}
+          </label>
+          {now.error !== null && <p class="problem">{sentence(now.error)}</p>}
+          {now.refused.map(({ line, error }) => (
+            <p class="problem" key={line}>
+              Line {line}: {sentence(error)}
+            </p>
+          ))}
+          {now.found.length > 0 && <Result run={now} />}
         </>
       )}
     </>
   );
 }
 
+function Result({ run }: { run: DatasetRun }) {
+  const { model } = run.subject;
+  const columns = STATISTICS.map((entry) => {
+    const of = ([layer, head]: HeadId) => run.momentsOf(entry.name, layer * model.heads + head);
+    return { ...entry, rate: (id: HeadId) => of(id)[0], spread: (id: HeadId) => of(id)[1] };
+  });
+  const [by = columns[0]!] = orderOf(useStore(), columns);
+  return (
+    <>
+      <div class="heads-view">
+        <RatedGrid {...by} overview={model} title={`mean ${by.title.toLowerCase()}`} />
+        <div>
+          <RankedTexts run={run} of={by} sign={-1} />
+          <RankedTexts run={run} of={by} sign={1} />
+        </div>
+      </div>
+      <p class="note">Means over the texts, ± their standard deviation. A click on a title chooses what is above.</p>
+      <HeadsTable overview={model} columns={columns} />
+    </>
+  );
+}
+
 /** The texts where the current head has most of a statistic, or least; a click shows one in the other views. */
-function RankedTexts({ run, shown, sign }: { run: DatasetRun; shown: StatisticEntry; sign: 1 | -1 }) {
+function RankedTexts({ run, of, sign }: { run: DatasetRun; of: StatisticEntry; sign: 1 | -1 }) {
   const store = useStore();
   const id = store.headsOf(run.subject.model).at(-1)!;
-  const rated = run.found.map((one) => ({ ...one, value: one.summary[shown.name].at(...id) }));
-  rated.sort((a, b) => sign * (a.value - b.value));
-  const rows = rated.map(({ line, text, value }) => ({
+  const rows = run.found.map(({ line, text, summary }) => ({
     number: line,
     name: shortened(text),
-    value,
+    value: summary[of.name].at(...id),
     open: () =>
       batch(() => {
         store.enter(text, null);
@@ -121,7 +110,6 @@ function RankedTexts({ run, shown, sign }: { run: DatasetRun; shown: StatisticEn
         store.fields.view.value = "text";
       }),
   }));
-  return (
-    <Ranked title={`${sign < 0 ? "Most" : "Least"} ${shown.title.toLowerCase()} in ${headName(id)}`} rows={rows} />
-  );
+  rows.sort((a, b) => sign * (a.value - b.value));
+  return <Ranked title={`${sign < 0 ? "Most" : "Least"} ${of.title.toLowerCase()} in ${headName(id)}`} rows={rows} />;
 }

@@ -4,7 +4,6 @@ import type { Statistic } from "../../../client/js/src/index.js";
 import type { Overview } from "../data/overview.js";
 import { weightText } from "../drawing/numbers.js";
 import { headText, limitOf, STATISTICS, type StatisticEntry, statisticOf, uniformOf } from "../drawing/statistics.js";
-import { Choice } from "../layout/Controls.js";
 import { useStore } from "../layout/context.js";
 import type { HeadId } from "../state/fields.js";
 import { EdgeHeads, useEdge } from "./edge.js";
@@ -27,14 +26,23 @@ export function HeadsView({ overview }: ViewProps) {
     <div class="heads-view">
       <div>
         <div class="view-tools">
-          <StatisticChoice
-            label="Cells show"
-            value={shownEdge === null ? (shown?.name ?? "maps") : "edge"}
-            others={{
-              ...(edge === null ? {} : { edge: edge.title }),
-              ...(overview.thumbnails === null ? {} : { maps: "maps" }),
-            }}
-          />
+          <label>
+            <span>Cells show</span>
+            <select
+              value={shownEdge === null ? (shown?.name ?? "maps") : "edge"}
+              onChange={({ currentTarget }) => {
+                cells.value = currentTarget.value;
+              }}
+            >
+              {edge !== null && <option value="edge">{edge.title}</option>}
+              {overview.thumbnails !== null && <option value="maps">maps</option>}
+              {STATISTICS.map(({ name, title }) => (
+                <option key={name} value={name}>
+                  {title.toLowerCase()}
+                </option>
+              ))}
+            </select>
+          </label>
           <p class="note">
             {shownEdge !== null
               ? `The weight ${edge!.title} in every head.`
@@ -58,23 +66,6 @@ export function HeadsView({ overview }: ViewProps) {
       </div>
     </div>
   );
-}
-
-interface StatisticChoiceProps {
-  readonly label: string;
-  readonly value: string;
-  /** What else cells may show. */
-  readonly others?: Record<string, string>;
-}
-
-/** Chooses what cells of the grid show. */
-export function StatisticChoice({ label, value, others = {} }: StatisticChoiceProps) {
-  const { cells } = useStore().fields;
-  const names = Object.fromEntries(STATISTICS.map(({ name, title }) => [name, title.toLowerCase()]));
-  const change = (name: string): void => {
-    cells.value = name;
-  };
-  return <Choice label={label} of={{ value }} names={{ ...others, ...names }} change={change} />;
 }
 
 function Grid({ overview, statistic }: { overview: Overview; statistic: StatisticEntry | null }) {

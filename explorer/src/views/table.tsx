@@ -9,7 +9,7 @@ import { saveFile } from "../export/save.js";
 import { useStore } from "../layout/context.js";
 import { isShifted } from "../layout/keys.js";
 import type { HeadId } from "../state/fields.js";
-import { headName, sameHead } from "../state/store.js";
+import { headName, type Store, sameHead } from "../state/store.js";
 import { useEdge } from "./edge.js";
 import { BLOCK_TITLES } from "./pairs/pairs.js";
 import { blockOf, useBlocks } from "./pairs/useBlocks.js";
@@ -40,9 +40,8 @@ interface HeadsTableProps {
 export function HeadsTable({ overview, columns }: HeadsTableProps) {
   const store = useStore();
   const { sort } = store.fields;
-  const descending = sort.value.startsWith("-");
-  const by = columns.find(({ name }) => name === sort.value.replace(/^-/, "")) ?? null;
-  const heads = by === null ? allHeads(overview) : sortedHeads(allHeads(overview), by.rate, descending);
+  const [by, descending] = orderOf(store, columns);
+  const heads = by === undefined ? allHeads(overview) : sortedHeads(allHeads(overview), by.rate, descending);
   const chosen = store.heads.value;
   return (
     <>
@@ -56,7 +55,7 @@ export function HeadsTable({ overview, columns }: HeadsTableProps) {
           <caption class="unseen">Statistics of all heads</caption>
           <thead>
             <tr>
-              <th scope="col" aria-sort={by === null ? "ascending" : "none"}>
+              <th scope="col" aria-sort={by ? "none" : "ascending"}>
                 <button
                   type="button"
                   class="quiet"
@@ -98,6 +97,15 @@ export function HeadsTable({ overview, columns }: HeadsTableProps) {
       </div>
     </>
   );
+}
+
+/** The column that heads are sorted by, if there is one, and whether the largest is first. */
+export function orderOf<T extends Column>(
+  { fields: { sort } }: Store,
+  columns: readonly T[],
+): [T | undefined, boolean] {
+  const name = sort.value.replace("-", "");
+  return [columns.find((column) => column.name === name), name !== sort.value];
 }
 
 /** The table in the order that it is shown in, with all digits. */
@@ -143,7 +151,7 @@ function useColumns(overview: Overview): readonly Column[] {
 
 interface SortHeaderProps {
   column: Column;
-  by: Column | null;
+  by: Column | undefined;
   descending: boolean;
 }
 
