@@ -40,11 +40,10 @@ export class DatasetRun {
     this.#stopped = true;
   }
 
-  async run(source: Source, most: number): Promise<void> {
-    const size = Math.min(BATCH, most);
+  async run(source: Source): Promise<void> {
     try {
-      for (let start = 0; start < this.lines.length && !this.#stopped; start += size) {
-        await this.#ask(source, this.lines.slice(start, start + size));
+      for (let start = 0; start < this.lines.length && !this.#stopped; start += BATCH) {
+        await this.#ask(source, this.lines.slice(start, start + BATCH));
       }
     } catch (error) {
       this.error = error as Error;

@@ -26,7 +26,7 @@ export function DatasetView({ overview }: ViewProps) {
   const start = async (): Promise<void> => {
     const next = new DatasetRun(subject, lines);
     run.value = next;
-    await next.run(source, store.info.value!.limits.max_inputs);
+    await next.run(source);
     if (next.error !== null) store.loader.failed(next.error);
   };
   return (
@@ -84,10 +84,7 @@ function Result({ run }: { run: DatasetRun }) {
     <>
       <div class="heads-view">
         <RatedGrid {...by} overview={model} title={`mean ${by.title.toLowerCase()}`} />
-        <div>
-          <RankedTexts run={run} of={by} sign={-1} />
-          <RankedTexts run={run} of={by} sign={1} />
-        </div>
+        <RankedTexts run={run} of={by} />
       </div>
       <p class="note">Means over the texts, ± their standard deviation. A click on a title chooses what is above.</p>
       <HeadsTable overview={model} columns={columns} />
@@ -95,8 +92,8 @@ function Result({ run }: { run: DatasetRun }) {
   );
 }
 
-/** The texts where the current head has most of a statistic, or least; a click shows one in the other views. */
-function RankedTexts({ run, of, sign }: { run: DatasetRun; of: StatisticEntry; sign: 1 | -1 }) {
+/** The texts where the current head has most of a statistic, and least; a click shows one in the other views. */
+function RankedTexts({ run, of }: { run: DatasetRun; of: StatisticEntry }) {
   const store = useStore();
   const id = store.headsOf(run.subject.model).at(-1)!;
   const rows = run.found.map(({ line, text, summary }) => ({
@@ -110,6 +107,12 @@ function RankedTexts({ run, of, sign }: { run: DatasetRun; of: StatisticEntry; s
         store.fields.view.value = "text";
       }),
   }));
-  rows.sort((a, b) => sign * (a.value - b.value));
-  return <Ranked title={`${sign < 0 ? "Most" : "Least"} ${of.title.toLowerCase()} in ${headName(id)}`} rows={rows} />;
+  rows.sort((a, b) => a.value - b.value);
+  const title = `${of.title.toLowerCase()} in ${headName(id)}`;
+  return (
+    <div>
+      <Ranked title={`Most ${title}`} rows={[...rows].reverse()} />
+      <Ranked title={`Least ${title}`} rows={rows} />
+    </div>
+  );
 }

@@ -110,14 +110,11 @@ export function orderOf<T extends Column>(
 
 /** The table in the order that it is shown in, with all digits. */
 function tableOf(columns: readonly Column[], heads: readonly HeadId[]): Blob {
-  const rows = heads.map((id) => [
-    ...id,
-    ...columns.flatMap(({ rate, spread }) => [rate(id), ...(spread ? [spread(id)] : [])]),
-  ]);
-  const titles = columns.flatMap(({ name, title, spread }) => [
-    name === "edge" ? title : name,
-    ...(spread ? [`${name}_deviation`] : []),
-  ]);
+  const all = columns.flatMap(({ spread, ...column }) =>
+    spread ? [column, { ...column, name: `${column.name}_deviation`, rate: spread }] : column,
+  );
+  const rows = heads.map((id) => [...id, ...all.map(({ rate }) => rate(id))]);
+  const titles = all.map(({ name, title }) => (name === "edge" ? title : name));
   return new Blob([csvOf([["layer", "head", ...titles], ...rows])], { type: "text/csv" });
 }
 
