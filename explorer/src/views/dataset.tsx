@@ -27,6 +27,7 @@ export function DatasetView({ overview }: ViewProps) {
     const next = new DatasetRun(subject, lines);
     run.value = next;
     await next.run(source);
+    store.spoken.value = countText(next.found.length, "text");
     if (next.error !== null) store.loader.failed(next.error);
   };
   return (
