@@ -49,7 +49,7 @@ def finished(tab: Explorer, done: int, of: int) -> None:
 
 def rows(tab: Explorer, selector: str) -> list[list[str]]:
     """The cells of a table."""
-    found: list[list[str]] = tab.page.locator(f"{selector} tbody tr").evaluate_all(CELLS)
+    found: list[list[str]] = tab.page.locator(selector).locator("tbody tr").evaluate_all(CELLS)
     return found
 
 
@@ -105,10 +105,13 @@ def rows_text(values: Array) -> str:
     return TEXTS[len(values) - 1 - int(np.argmax(values[::-1]))]
 
 
-def test_a_refused_text_is_named_by_its_line(tab: Explorer) -> None:
+def test_a_refused_text_is_named_by_its_line(tab: Explorer, tmp_path: Path) -> None:
     """The others are answered."""
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join([*TEXTS[:20], "", "cat " * 600_000, *TEXTS[20:]]), encoding="utf-8")
     tab.open(text=TEXT, view="dataset")
-    paste(tab, "\n".join([*TEXTS[:20], "", "cat " * 600_000, *TEXTS[20:]]))
+    tab.page.get_by_label("A file of texts").set_input_files(file)
+    tab.page.get_by_role("button", name="Run 41 texts").click()
     finished(tab, 41, 41)
     problem = tab.page.locator("#view .problem")
     assert problem.count() == 1

@@ -76,6 +76,8 @@ export function DatasetView({ overview }: ViewProps) {
 
 function Result({ run }: { run: DatasetRun }) {
   const { model } = run.subject;
+  // The sums change with it.
+  run.done.value;
   const columns = STATISTICS.map((entry) => {
     const of = ([layer, head]: HeadId) => run.momentsOf(entry.name, layer * model.heads + head);
     return { ...entry, rate: (id: HeadId) => of(id)[0], spread: (id: HeadId) => of(id)[1] };
