@@ -22,7 +22,7 @@ Weights = Literal["probability", "score", "value_norm"]
 Aggregate = Literal["none", "mean", "max", "rollout"]
 MapDtype = Literal["float32", "float16", "uint8"]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
-"""The statistics that a summary computes for each head, in this order; `docs/api.md` defines them."""
+"""The statistics of a summary, in this order; `docs/api.md` defines them."""
 PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last"]
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
@@ -42,12 +42,11 @@ class Encoding:
     """One tokenized input, in columns of equal length N.
 
     `offsets` count Unicode code points in the text that a token comes from; special and prompt tokens have
-    [0, 0]. `word_ids` start at 0 in each text of a pair and are None for special and prompt tokens.
-    `special` marks tokens added by the tokenizer: a literal "[SEP]" in a text is not special.
-    `prompt_length` is the number of leading tokens, special ones included, that belong to the prompt.
-    `original_length` is the number of tokens before truncation.
-    Only texts with a role in late interaction have the last two: `vector_rows` are the tokens with a vector,
-    and `unattended` is the number of last tokens that attend to the others, but that no token attends to.
+    [0, 0]. `word_ids` start at 0 in each text of a pair and are None for special and prompt tokens. `special`
+    marks tokens added by the tokenizer: a literal "[SEP]" in a text is not. `prompt_length` counts the
+    leading tokens of the prompt, special ones included, and `original_length` those before truncation.
+    For late interaction, `vector_rows` are the tokens with a vector, and `unattended` counts the last tokens
+    that attend to the others, but that no token attends to.
     """
 
     token_ids: list[int]
@@ -85,10 +84,10 @@ class AttentionWant:
 
     `weights` are the softmax weights, the scaled scores before the softmax, or the norms of the weighted
     values. With `aggregate` "rollout" there is one map, over layers 0 to the largest of `layers`. A word's
-    row is the mean of its pieces' rows; its column is the sum of their columns. `renormalize` makes each
-    selected row sum to 1; `top_k` keeps the largest weights of each row. For both, a column counts as often
-    as it is listed. `thumbnail` divides the listed rows into at most that many cells, and the columns too;
-    each cell is the largest of its weights (`inspection/thumbnails.py` defines which), without `top_k`.
+    row is the mean of its pieces' rows; its column is the sum of their columns. `renormalize` makes each row
+    sum to 1; `top_k` keeps its largest weights. For both, a column counts as often as it is listed.
+    `thumbnail` divides the listed rows, and columns, into at most that many cells, each the largest of its
+    weights, without `top_k`. `edges` keeps those weights alone, each by its row and its column, listed once.
     `dtype` is that of the map, for numbers up to 1; uint8 counts 255ths. `vectors` are read of the same
     layers, heads, rows and columns, which are then tokens; without `maps`, nothing else is.
     """
@@ -102,6 +101,7 @@ class AttentionWant:
     renormalize: bool = False
     top_k: int | None = None
     thumbnail: int | None = None
+    edges: tuple[tuple[int, int], ...] | None = None
     dtype: MapDtype = "float32"
     vectors: tuple[HeadVector, ...] = ()
     maps: bool = True
@@ -221,9 +221,9 @@ class Output:
     """The results of one sequence, as C-contiguous arrays, float32 unless stated otherwise.
 
     `sentence` (dimensions,); `tokens` (layers, N, C); `attention` (layers, heads, queries, keys) in the
-    want's dtype, without the heads axis if heads were aggregated and (queries, keys) for a rollout; `top`
-    replaces `attention` when the want has a `top_k`, and `thumbnails` when it has a `thumbnail`: with cells
-    in place of queries and keys; `summary` has statistics by name, each (layers, heads).
+    want's dtype, without the heads axis if heads were aggregated and (queries, keys) for a rollout, with one
+    axis of `edges` for the last two if the want has them; `top` replaces it with a `top_k`, and `thumbnails`
+    with a `thumbnail`, in cells; `summary` has statistics by name, each (layers, heads).
     `heads` are the arrays of the wanted heads, by the names that `HeadWant` gives them, and of the wanted
     vectors: `query_vectors` (layers, heads, rows, D), `key_vectors` (layers, heads, columns, D) and
     `output_norms` (layers, heads, rows).

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from model.arrays import NUMPY, Array, IntArray, Operations
 from model.contract import AttentionWant, FloatArray, Output, Top
 from model.inspection import reduction
+from model.inspection.edges import EdgeCollector
 from model.inspection.selection import AxisSelection
 from model.inspection.thumbnails import ThumbnailCollector
 
@@ -119,7 +120,11 @@ def choose_collector(
     axes: Sequence[tuple[int, IntArray | None]],
     rows: AxisSelection,
     columns: AxisSelection,
-) -> Collector | ThumbnailCollector:
-    """Choose what collects the maps of `count` sequences, or their thumbnails; the arguments are the same."""
-    kind = Collector if want.thumbnail is None else ThumbnailCollector
+) -> Collector | EdgeCollector | ThumbnailCollector:
+    """Choose what collects the maps of `count` sequences, or parts of them; the arguments are the same."""
+    kind: type[Collector | EdgeCollector | ThumbnailCollector] = Collector
+    if want.edges is not None:
+        kind = EdgeCollector
+    elif want.thumbnail is not None:
+        kind = ThumbnailCollector
     return kind(want, count, axes, rows, columns)

@@ -64,10 +64,12 @@ def choose_fetches(want: Want, length: int, layers: int) -> Fetches:
 def _as_they_are(want: AttentionWant) -> bool:
     """Whether the want can use the graph's own softmax weights.
 
-    Scores, aggregated maps and thumbnails are computed from queries and keys, block by block: fetching the
-    maps of all heads would need more memory than the result.
+    Scores, aggregated maps, thumbnails and edges are computed from queries and keys, block by block: fetching
+    the maps of all heads would need more memory than the result, and the rows of edges differ from text to
+    text.
     """
-    return want.weights != "score" and want.aggregate == "none" and want.thumbnail is None
+    reduced = want.thumbnail is not None or want.edges is not None
+    return want.weights != "score" and want.aggregate == "none" and not reduced
 
 
 def is_changed(want: Want) -> bool:

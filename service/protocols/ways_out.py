@@ -13,6 +13,7 @@ from service.tasks.results import SUMMARY
 _MAPS = ("attention", "top_keys", "top_weights", "residual")
 VECTORS_OF = {"query_vectors": "query", "key_vectors": "key", "output_norms": "query"}
 """Arrays of heads, and whose positions their third axis has."""
+_AXES = {"layers": "layer", "heads": "head", "queries": "query", "keys": "key", "edges": "edge"}
 _MOST_CELLS = 256
 """Of a thumbnail, along an axis."""
 
@@ -34,7 +35,7 @@ def smaller_maps(maps: AttendOptions, exchange: Exchange, refused: TooLarge) -> 
     name, axes = exchange.name, refused.style.axes or ()
     every = {array for item in refused.items for array in item.arrays}
     ways = []
-    for field, axis in (("layers", "layer"), ("heads", "head"), ("queries", "query"), ("keys", "key")):
+    for field, axis in _AXES.items():
         cuts = {array: axes.index(axis) for array in _MAPS if axis in axes}
         if axis == "key":  # rows of top weights have no axis of keys
             cuts = {array: place for array, place in cuts.items() if array == "attention"}
@@ -61,7 +62,7 @@ def _reduced_maps(maps: AttendOptions, exchange: Exchange, refused: TooLarge) ->
     elif maps.top_k is not None:
         if most := refused.most(_top, maps.top_k):
             ways.append(f"lower `{name('top_k')}` to {most}")
-    else:
+    elif maps.edges is None:
         unit = refused.style.unit and maps.aggregate != "max"  # sums of largest weights may exceed 1
         rows, keys = (refused.length("attention", axis) for axis in (-2, -1))
         if most := largest(lambda k: refused.fits(_top(k), unit=unit), keys):

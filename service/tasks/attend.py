@@ -5,11 +5,11 @@ selected. Applied in reverse, they yield the tokens of each selected row and col
 the maps are computed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, chain
-from typing import Literal
+from typing import Any, Literal, cast
 
 from model.choices import VECTOR_NAMES, Axis, HeadVector, Statistic
 from model.contract import (
@@ -26,7 +26,7 @@ from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Text
 from service.tasks.embed import EncodePlan, resolve_heads
 from service.tasks.errors import OptionError
-from service.tasks.indices import Chosen, resolve
+from service.tasks.indices import Chosen, Edges, dropped, resolve
 from service.tasks.results import SUMMARY, Expected, columns
 from service.tasks.view import View
 from service.tasks.words import Words
@@ -39,6 +39,8 @@ _AXES = {
     "max": ("layer", "query", "key"),
     "rollout": ("query", "key"),
 }
+_LISTS = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys", "edge": "edges"}
+"""What an item labels the indices of each axis with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class AttendOptions:
     renormalize: bool = False
     top_k: int | None = None
     thumbnail: int | None = None
+    edges: Edges | None = None
+    """Instead of maps, without `queries`, `keys`, `top_k` and `thumbnail`."""
     summary: bool = False
     statistics: Sequence[Statistic] | None = None
     """All if None."""
@@ -78,7 +82,10 @@ class AttentionPlan:
     @cached_property
     def axes(self) -> tuple[str, ...]:
         """The axes of a map, or without maps those of the statistics."""
-        return _AXES[self.options.aggregate] if self.options.maps else ("layer", "head")
+        if not self.options.maps:
+            return ("layer", "head")
+        axes = _AXES[self.options.aggregate]
+        return axes if self.options.edges is None else (*axes[:-2], "edge")
 
     @cached_property
     def statistics(self) -> tuple[Statistic, ...]:
@@ -102,7 +109,7 @@ class AttentionPlan:
         item_columns = columns(index, encoding, token_columns)
         if words is not None:
             item_columns |= {"words": words.texts, "word_offsets": words.offsets}
-        named: dict[str, tuple[int, ...]] = {}
+        named: dict[str, Sequence[Any]] = {}
         of_heads = self.options.summary or bool(self.options.vectors)
         if of_heads or "layer" in self.axes:
             named["layers"] = self.layers
@@ -115,18 +122,11 @@ class AttentionPlan:
             kept = tuple(i for i in kept if not special[i])
         remaining = None if words is None and len(kept) == len(special) else _axis_of(kept, words)
         if self.options.maps or self.options.vectors:
-            queries, keys = (
-                remaining
-                if (chosen := getattr(self.options, option)) == "all"
-                else _axis_of(self._chosen(chosen, option, index, special), words)
-                for option in ("queries", "keys")
-            )
-            want = replace(want, attention=self._attention(queries, keys))
-            every = _every(len(encoding))
-            named["queries"] = every if queries is None else queries.positions
-            named["keys"] = every if keys is None else keys.positions
+            select = self._edges if self.options.edges is not None else self._rows_and_keys
+            attention, labelled = select(index, special, remaining, words)
+            want, named = replace(want, attention=attention), named | labelled
             shapes |= self._map_shapes(named) if self.options.maps else {}
-            shapes |= self._vector_shapes(named)
+            shapes |= self._vector_shapes(named) if self.options.vectors else {}
             if self.score_scale is not None:
                 item_columns |= {"score_scale": self.score_scale}
         if self.options.summary:
@@ -141,11 +141,40 @@ class AttentionPlan:
             )
         shapes |= {SUMMARY + name: (len(self.layers), len(self.heads)) for name in self.statistics}
         labels, text_bytes = sum(map(len, named.values())), 0 if self.score_scale is None else _SCALE_BYTES
+        labels += 2 * len(named.get("edges", ()))  # An edge is a list of two numbers.
         if words is not None:
             labels += 3 * len(words)  # An offset is a list of two numbers.
             text_bytes += 3 * len(words) + json_bytes("".join(words.texts))
         expected = Expected(shapes, encoding, labels, text_bytes, columns=token_columns)
         return View(want, item_columns | named, expected)
+
+    def _rows_and_keys(
+        self, index: int, special: Sequence[bool], remaining: Axis | None, words: Words | None
+    ) -> tuple[AttentionWant, dict[str, Sequence[Any]]]:
+        """Return the want for a map of the `remaining` or the chosen rows and columns, and their labels."""
+        queries, keys = (
+            remaining
+            if (chosen := getattr(self.options, option)) == "all"
+            else _axis_of(self._chosen(chosen, option, index, special), words)
+            for option in ("queries", "keys")
+        )
+        every = _every(len(special))
+        labels = [every if axis is None else axis.positions for axis in (queries, keys)]
+        return self._attention(queries, keys), dict(zip(("queries", "keys"), labels, strict=True))
+
+    def _edges(
+        self, index: int, special: Sequence[bool], remaining: Axis | None, words: Words | None
+    ) -> tuple[AttentionWant, dict[str, Sequence[Any]]]:
+        """Return the want for the chosen edges, and these. Only their rows are computed, and their columns.
+
+        To divide by the sum of a row needs all `remaining` columns.
+        """
+        options = self.options
+        keep = options.special_tokens == "keep"
+        edges = cast(Edges, options.edges).resolve(index, special, options.level, keep=keep)
+        rows, keys = (_axis_of(tuple(sorted({edge[end] for edge in edges})), words) for end in (0, 1))
+        want = self._attention(rows, remaining if options.renormalize else keys)
+        return replace(want, edges=edges), {"edges": edges}
 
     def _attention(self, queries: Axis | None, keys: Axis | None) -> AttentionWant:
         options = self.options
@@ -172,10 +201,10 @@ class AttentionPlan:
         scale = self.info.score_scale
         return self.info.head_sizes[self.layers[0]] ** -0.5 if scale is None else scale
 
-    def _vector_shapes(self, named: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    def _vector_shapes(self, named: Mapping[str, Sequence[Any]]) -> dict[str, tuple[int, ...]]:
         heads = (len(self.layers), len(self.heads))
         rows, columns = (len(named[name]) for name in ("queries", "keys"))
-        size = self.info.head_sizes[self.layers[0]] if self.options.vectors else 0
+        size = self.info.head_sizes[self.layers[0]]
         shapes = {
             "query": (*heads, rows, size),
             "key": (*heads, columns, size),
@@ -183,9 +212,8 @@ class AttentionPlan:
         }
         return {VECTOR_NAMES[name]: shapes[name] for name in self.options.vectors}
 
-    def _map_shapes(self, named: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-        lists = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys"}
-        shape = tuple(len(named[lists[axis]]) for axis in self.axes)
+    def _map_shapes(self, named: Mapping[str, Sequence[Any]]) -> dict[str, tuple[int, ...]]:
+        shape = tuple(len(named[_LISTS[axis]]) for axis in self.axes)
         if self.options.thumbnail is not None:
             cells = (min(self.options.thumbnail, count) for count in shape[-2:])
             return {"thumbnails": (*shape[:-2], *cells)}
@@ -209,16 +237,7 @@ class AttentionPlan:
         )
         if self.options.special_tokens == "drop" and any(special[i] for i in positions):
             place = next(place for place, i in enumerate(positions) if special[i])
-            raise OptionError(
-                lambda name: (
-                    f"{name(f'{option}.{place}')} is {chosen[place]}, which in {name(input_)} is a "
-                    'special token, dropped by "special_tokens": "drop": choose another position, or keep '
-                    "special tokens."
-                ),
-                option=input_,
-                actual=chosen[place],
-                allowed=[-count, count - 1],
-            )
+            raise dropped(f"{option}.{place}", chosen[place], count, input_)
         return positions
 
 

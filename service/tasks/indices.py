@@ -1,12 +1,16 @@
-"""Indices of layers, heads, tokens and hidden states, of which negative ones count from the end."""
+"""Indices of layers, heads, tokens and hidden states, and pairs of them; negative ones count from the end."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from model.contract import ModelInfo
 from service.tasks.errors import Names, OptionError
 
 Chosen = Literal["all"] | Sequence[int]
+Edge = tuple[int, int]
+"""A query and a key, by their positions."""
 
 
 def choose(
@@ -52,6 +56,19 @@ def outside(
     )
 
 
+def dropped(place: str, position: int, count: int, input_: str) -> OptionError:
+    """Make the error of a position of a dropped special token, which the request has at `place`."""
+    return OptionError(
+        lambda name: (
+            f"{name(place)} is {position}, which in {name(input_)} is a special token, dropped by "
+            '"special_tokens": "drop": choose another position, or keep special tokens.'
+        ),
+        option=input_,
+        actual=position,
+        allowed=[-count, count - 1],
+    )
+
+
 def choose_layers(chosen: Chosen, info: ModelInfo, option: str) -> tuple[int, ...]:
     """Return the chosen layers as `resolve` does, or all that attend; raises OptionError for any other."""
     if chosen == "all":
@@ -77,3 +94,55 @@ def check_attends(layer: int, info: ModelInfo, place: str, actual: int) -> None:
             actual=actual,
             allowed=[*info.attention_layers],
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Edges of attention, a list for each input; `flat` says that there is one, without a list around it."""
+
+    lists: Sequence[Sequence[Sequence[int]]]
+    flat: bool = False
+
+    def check(self, inputs: int) -> None:
+        """Raise OptionError if there is not a list of edges for each of the `inputs`."""
+        lists = len(self.lists)
+        if lists == inputs:
+            return
+        has = "is a list of edges of one input" if self.flat else f"has lists of edges of {lists} inputs"
+        raise OptionError(
+            lambda name: (
+                f"{name('edges')} {has}, and there are {inputs} {name('inputs')}: send a list of edges for "
+                "each, such as [[[1, 2]], [[0, 3], [0, 4]]] for two."
+            ),
+            option="edges",
+            actual=lists,
+            allowed=inputs,
+        )
+
+    def resolve(self, index: int, special: Sequence[bool], level: str, *, keep: bool) -> tuple[Edge, ...]:
+        """Return the edges of an input by positions that are not negative; raises OptionError.
+
+        The input has `special` tokens or words, which have edges only with `keep`. `level` says which.
+        """
+        edges, count = self.lists[index], len(special)
+        numbers = list(chain.from_iterable(edges))
+        least = min(numbers, default=0)
+        if least < -count or max(numbers, default=-1) >= count:
+            wrong = next(i for i, number in enumerate(numbers) if not -count <= number < count)
+            raise outside(
+                self._place(index, wrong),
+                numbers[wrong],
+                count,
+                lambda name: f"{name(f'inputs.{index}')} has {count} {level}s",
+                f"inputs.{index}",
+            )
+        positions = numbers if least >= 0 else [number % count for number in numbers]
+        if not keep and any(special[i] for i in positions):
+            wrong = next(place for place, i in enumerate(positions) if special[i])
+            raise dropped(self._place(index, wrong), numbers[wrong], count, f"inputs.{index}")
+        return tuple(zip(positions[::2], positions[1::2], strict=True))
+
+    def _place(self, index: int, number: int) -> str:
+        """Name the place of a position in the request; `number` counts those of an input."""
+        edge, end = divmod(number, 2)
+        return f"edges.{edge}.{end}" if self.flat else f"edges.{index}.{edge}.{end}"

@@ -183,6 +183,29 @@ def test_texts_are_tokenized_and_decoded(ask: Ask) -> None:
     assert in_parts(back)
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_edges_stay_with_their_texts(ask: Ask, narrow: Service, streamed: bool) -> None:
+    """Of a call that takes several requests, each has the edges of its texts; errors count over the call."""
+    edges = [[[i % 4, 1]] * (i % 3) for i in range(len(TEXTS))]
+
+    def call(client: Any, given: Any = edges) -> Any:
+        ways = {False: client.attention, True: client.stream_attention}
+        return ways[streamed](TEXTS, edges=given, layers=[0])
+
+    items = sorted(ask(call), key=lambda item: item.index)
+    for i, item in enumerate(items):
+        assert item.edges == edges[i]
+        assert item.attention.shape == (1, 12, len(edges[i]))
+    one = alone(narrow, "/attention", inputs=TEXTS[11], edges=edges[11], layers=[0])
+    assert np.abs(items[11].attention - np.array(one["attention"])).max() <= 1e-6
+    with pytest.raises(
+        HeadlightError, match=rf"^edges\.{len(TEXTS) - 1}\.0\.1 is 99 and inputs\.{len(TEXTS) - 1} "
+    ):
+        ask(lambda client: call(client, [*edges[:-1], [[0, 99]]]))
+    with pytest.raises(InputsError, match="edges has 2 lists"):
+        ask(lambda client: call(client, [[[0, 1]], []]))
+
+
 def test_items_stream(ask: Ask) -> None:
     """All of them, each with its place among all texts, in lines of several responses."""
     whole = ask(lambda client: client.encode(TEXTS))

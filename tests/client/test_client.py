@@ -114,6 +114,7 @@ def test_every_dtype_of_maps_is_one_of_the_parameter() -> None:
         {"level": "word", "special_tokens": "drop", "renormalize": True, "aggregate": "max"},
         {"aggregate": "rollout", "queries": [0, -1]},
         {"weights": "value_norm", "layers": [5, 0]},
+        {"edges": [[[1, 2], [-1, 0]], *[[[0, 1]]] * (len(TEXTS) - 1)], "aggregate": "max"},
         {"summary": True, "aggregate": "mean", "outputs": ["sentence", "tokens"], "dimensions": 7},
         {"aggregate": "mean", "outputs": ["query", "key"], "layers": [3, 1], "heads": [2], "queries": [1, 0]},
     ],
@@ -146,7 +147,8 @@ def test_every_way_of_asking_gives_the_same_numbers(service: Service, options: J
             assert item.top_keys is None or item.top_keys.tolist() == plain["top_keys"]
             assert item.words == plain.get("words")
             assert item.score_scale == plain.get("score_scale")
-            assert (item.queries, item.keys) == (plain["queries"], plain["keys"])
+            assert (item.queries, item.keys) == (plain.get("queries"), plain.get("keys"))
+            assert item.edges == plain.get("edges")
             for name, values in plain.get("summary", {}).items():
                 assert np.abs((item.summary or {})[name] - np.array(values)).max() <= 1e-6
 

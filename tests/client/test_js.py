@@ -104,6 +104,8 @@ CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("attention", [TEXTS], {"thumbnail": 3, "aggregate": "mean", "dtype": "float16"}),
     ("attention", [[*TEXTS, ""]], {"thumbnail": 5, "special_tokens": "drop"}),
     ("attention", [TEXTS], {"dtype": "uint8", "weights": "value_norm", "aggregate": "max"}),
+    ("attention", [TEXTS], {"edges": [[[1, 2]], [[3, 0], [-1, 1]]], "layers": [0, 5]}),
+    ("attention", [TEXTS[0]], {"edges": [[1, 2], [0, 0]], "aggregate": "mean"}),
     ("tokenize", [[("Who?", "Ann."), ("a", "b")]], {"special_tokens": "drop"}),
     ("rerank", ["Who is eating?", TEXTS], {"return_texts": True}),
     ("similarity", [TEXTS], {}),

@@ -34,6 +34,7 @@ DEFAULTS: Json = {
     "renormalize": False,
     "top_k": None,
     "thumbnail": None,
+    "edges": None,
     "summary": False,
     "statistics": None,
     "maps": True,
@@ -205,7 +206,6 @@ def expect(of: Trace, options: Json) -> Json:
     maps = weigh(of, asked["weights"])
     item["largest"] = np.abs(maps).max()
     maps = put_together(maps, layers, heads, aggregate)
-
     item["queries"] = chosen(asked["queries"], len(groups), kept)
     item["keys"] = chosen(asked["keys"], len(groups), kept)
 
@@ -217,7 +217,12 @@ def expect(of: Trace, options: Json) -> Json:
                 values[*at, i, j] = cell(maps[at], groups[query], groups[key])
             if asked["renormalize"] and values[*at, i].sum():
                 values[*at, i] = values[*at, i] / values[*at, i].sum()
-    if asked["thumbnail"] is not None:
+    if asked["edges"] is not None:
+        item["edges"] = [positions(edge, len(groups)) for edge in asked["edges"]]
+        rows = [item["queries"].index(query) for query, _ in item["edges"]]
+        item["attention"] = values[..., rows, [keys.index(key) for _, key in item["edges"]]]
+        del item["queries"], item["keys"]
+    elif asked["thumbnail"] is not None:
         item["thumbnails"] = thumbnails(values, int(asked["thumbnail"]))
     else:
         item["attention" if asked["top_k"] is None else "values"] = values
@@ -247,7 +252,8 @@ def axes(options: Json) -> list[str]:
     if not asked["maps"]:
         return ["layer", "head"]
     gone = {"none": [], "mean": ["head"], "max": ["head"], "rollout": ["layer", "head"]}[asked["aggregate"]]
-    return [axis for axis in ("layer", "head", "query", "key") if axis not in gone]
+    last = ["edge"] if asked["edges"] is not None else ["query", "key"]
+    return [axis for axis in ("layer", "head", *last) if axis not in gone]
 
 
 def positions(asked: Any, count: int) -> list[int]:

@@ -55,15 +55,22 @@ class Subject:
         answer = self.ask(*texts, **options)
         assert answer["axes"] == axes(options)
         assert len(answer["data"]) == len(texts)
-        tokens = 0
+        tokens, lists = 0, edges_of_each(options.get("edges"))
         for index, (text, item) in enumerate(zip(texts, answer["data"], strict=True)):
             ran = self.trace(text, options)
             tokens += len(ran)
             assert item["index"] == index
-            assert_item(item, expect(ran, options), DEFAULTS | options)
+            one = options | ({"edges": lists[index]} if lists else {})
+            assert_item(item, expect(ran, one), DEFAULTS | options)
         assert answer["usage"] == {"input_tokens": tokens}
         items: list[Json] = answer["data"]
         return items
+
+
+def edges_of_each(edges: Any) -> Any:
+    """The edges of each input: those of a single one may stand without a list around them."""
+    flat = edges and edges[0] and isinstance(edges[0][0], int | float)
+    return [edges] if flat else edges
 
 
 def nested(value: Any, shape: tuple[int, ...]) -> Array:

@@ -12,7 +12,7 @@ import type { Column } from "./fields.js";
 export type Vector = Float32Array | Int8Array | Uint8Array;
 /** From `start` up to but not including `end`. */
 export type Span = [start: number, end: number];
-export type Axis = "layer" | "head" | "query" | "key";
+export type Axis = "layer" | "head" | "query" | "key" | "edge";
 /** An item of a response, its numbers as lists in JSON, or as tensors of a file. */
 export type Json = Record<string, any>;
 
@@ -25,7 +25,8 @@ export interface Reading {
 
 export const AXES: readonly Axis[] = ["layer", "head", "query", "key"];
 const COLUMNS: readonly Column[] = ["tokens", "token_ids", "offsets", "word_ids", "segment_ids", "special"];
-const LABELS = { layer: "layers", head: "heads", query: "queries", key: "keys" } as const;
+/** The list of an item that says what the indices of an axis are. */
+export const LABELS = { layer: "layers", head: "heads", query: "queries", key: "keys", edge: "edges" } as const;
 const SUMMARY = "summary.";
 
 /** The items of a call in the order of its inputs, of `rerank` the best first. */
@@ -131,7 +132,12 @@ export interface AttentionMaps extends Tokens {
   heads: number[] | null;
   queries: number[] | null;
   keys: number[] | null;
-  /** (L, H, Q, K), without the axes that were aggregated; null with `top_k`, `thumbnail` and `maps: false`. */
+  /** With `edges`, in the place of `queries` and `keys`: [query, key] of each weight. */
+  edges: [query: number, key: number][] | null;
+  /**
+   * (L, H, Q, K), with `edges` (L, H, E), without the axes that were aggregated; null with `top_k`, `thumbnail` and
+   * `maps: false`.
+   */
   attention: Tensor | null;
   /** With `top_k`, k columns for K: positions in the whole input, the largest weight first. */
   top_keys: Tensor<Int32Array> | null;
@@ -178,6 +184,7 @@ export function attentionMaps(item: Json, reading: Reading): AttentionMaps {
     heads: item.heads ?? null,
     queries: item.queries ?? null,
     keys: item.keys ?? null,
+    edges: item.edges ?? null,
     attention: floats(item.attention, scale, shape),
     top_keys: integers(item.top_keys, rows),
     top_weights: weights,

@@ -2,8 +2,8 @@
 
 import { Answer, AXES, type Axis, type Json, type Reading } from "./answers.js";
 import { isProblem, HeadlightError, unreadable, type Rows } from "./errors.js";
-import type { CallOptions, MapFields } from "./fields.js";
-import { byteLength, type Row } from "./inputs.js";
+import type { AttentionFields, CallOptions, MapFields } from "./fields.js";
+import { byteLength, edgeRows, type Row } from "./inputs.js";
 import { readSafetensors } from "./safetensors.js";
 import type { Wire } from "./sending.js";
 
@@ -21,6 +21,8 @@ export class Call<T> {
   readonly model: string | undefined;
   /** The size of a body without its inputs and the commas between them. */
   readonly frameBytes: number;
+  readonly rows: readonly Row[];
+  readonly #edges: readonly Row[] | null = null;
   readonly #query: string;
   readonly #options: string;
   readonly #reading: Reading;
@@ -30,20 +32,27 @@ export class Call<T> {
     readonly path: string,
     readonly accept: string,
     readonly field: string,
-    readonly rows: readonly Row[],
+    rows: readonly Row[],
     readonly alone: boolean,
     options: object,
     readonly read: Read<T>,
     readonly complete = true,
   ) {
-    const { signal, dtype, ...fields } = options as Given;
+    const { signal, dtype, ...given } = options as Given;
+    const { edges, ...rest } = given;
+    // Those of several inputs are sent with the part that their input is in.
+    const fields = rows.length > 1 ? rest : given;
+    if (edges && rows.length > 1) this.#edges = edgeRows(edges, rows.length);
+    this.rows = rows;
     this.signal = signal;
     this.model = fields.model;
     this.#query = dtype === undefined ? "" : `?dtype=${encodeURIComponent(dtype)}`;
     const members = JSON.stringify(fields).slice(1, -1);
     this.#options = members && `,${members}`;
-    this.frameBytes = byteLength(`{"${field}":[]${this.#options}}`);
-    this.#reading = { axes: axesOf(fields.attention ?? fields), scale: 1, precision: fields.precision ?? "float32" };
+    const lists = this.#edges;
+    if (lists) this.rows = rows.map((row, i) => ({ ...row, bytes: row.bytes + (lists[i] as Row).bytes + 1 }));
+    this.frameBytes = byteLength(`{"${field}":[]${this.#options},"edges":[]}`);
+    this.#reading = { axes: axesOf(given.attention ?? given), scale: 1, precision: fields.precision ?? "float32" };
   }
 
   get whole(): Rows {
@@ -52,8 +61,10 @@ export class Call<T> {
 
   /** The request for a part of the inputs. */
   request({ start, stop }: Rows): Wire {
-    const inputs = this.rows.slice(start, stop).map(({ json }) => json).join(",");
-    const body = `{"${this.field}":${this.alone ? inputs : `[${inputs}]`}${this.#options}}`;
+    const part = (rows: readonly Row[]) => rows.slice(start, stop).map(({ json }) => json).join(",");
+    const inputs = part(this.rows);
+    const edges = this.#edges ? `,"edges":[${part(this.#edges)}]` : "";
+    const body = `{"${this.field}":${this.alone ? inputs : `[${inputs}]`}${this.#options}${edges}}`;
     return { path: this.path + this.#query, accept: this.accept, body };
   }
 
@@ -138,10 +149,10 @@ function placed(item: Json, { start }: Rows): Json {
 }
 
 /** The axes of the maps that options ask for. */
-function axesOf({ maps, aggregate }: MapFields): readonly Axis[] {
+function axesOf({ maps, aggregate, edges }: MapFields & Pick<AttentionFields, "edges">): readonly Axis[] {
   if (maps === false) return AXES.slice(0, 2);
-  if (aggregate === "rollout") return AXES.slice(2);
-  return AXES.filter((axis) => axis !== "head" || aggregate === undefined || aggregate === "none");
+  const first = AXES.slice(0, aggregate === "rollout" ? 0 : aggregate === "mean" || aggregate === "max" ? 1 : 2);
+  return [...first, ...(edges ? (["edge"] as const) : AXES.slice(2))];
 }
 
 function mediaType(headers: Headers): string {

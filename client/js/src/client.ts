@@ -4,7 +4,7 @@ import { attentionMaps, encoded, tokens } from "./answers.js";
 import type { Answer, AttentionMaps, Encoded, SomeColumns, Tokens } from "./answers.js";
 import { floats } from "./arrays.js";
 import { Call, checkCount, FILE, JSON_ONLY, joined, LINES, unpack } from "./calls.js";
-import { HeadlightConnectionError, HeadlightError, HeadlightTimeout } from "./errors.js";
+import { failureOf, HeadlightConnectionError, HeadlightError, HeadlightTimeout } from "./errors.js";
 import { explained, type Explained } from "./explanations.js";
 import type * as fields from "./fields.js";
 import type { Info } from "./info.js";
@@ -71,7 +71,8 @@ export class Headlight {
     const headers = new Headers(settings.headers);
     if (apiKey !== undefined) headers.set("Authorization", `Bearer ${apiKey}`);
     const policy = { count: retries, ms: retryForMs };
-    this.#connection = { url: url.replace(/\/+$/, ""), headers, timeoutMs, retries: policy, concurrency };
+    const reached = { url: url.replace(/\/+$/, ""), headers, timeoutMs, retries: policy };
+    this.#connection = { ...reached, concurrency, failed: failureOf };
   }
 
   /** `POST /encode`: sentence vectors, or with `outputs` vectors of tokens or sparse ones. */

@@ -30,7 +30,7 @@ export interface Problem {
 }
 
 const QUOTED = 200; // characters of a response without a problem document that the message quotes
-const PLACE = /\b(inputs|texts|token_ids)\.(\d+)\b/g;
+const PLACE = /\b(inputs|texts|token_ids|edges)\.(\d+)\b/g;
 const OWN = "urn:headlight:";
 
 /** The service refused or failed, or its response cannot be read; the message says what to change. */
@@ -70,32 +70,35 @@ export class HeadlightError extends Error {
     this.actual = document.actual ?? null;
     this.allowed = document.allowed ?? null;
     this.requestId = document.request_id ?? null;
-    this.message = this.#told();
+    this.message = told(this);
   }
+}
 
-  /** Record which inputs the request had, and number those that it names as the call does. */
-  place(rows: Rows): void {
-    this.rows = rows;
-    this.detail = countedFrom(rows.start, this.detail);
-    this.field = this.field === null ? null : countedFrom(rows.start, this.field);
-    this.message = this.#told();
-  }
+// Functions, so that a page that sends no calls in parts need not have them.
 
-  /** Say `field` of inputs that the message names, which the caller gave under this name. */
-  rename(field: string): void {
-    this.detail = this.detail.replace(PLACE, `${field}.$2`);
-    this.field = this.field && this.field.replace(PLACE, `${field}.$2`);
-    this.message = this.#told();
-  }
+/** Record which inputs the request had, and number those that it names as the call does. */
+export function place(error: HeadlightError, rows: Rows): void {
+  error.rows = rows;
+  error.detail = countedFrom(rows.start, error.detail);
+  error.field = error.field === null ? null : countedFrom(rows.start, error.field);
+  const count = rows.stop - rows.start;
+  error.message = `${told(error)} [${count === 1 ? `input ${rows.start}` : `inputs ${rows.start} to ${rows.stop - 1}`}]`;
+}
 
-  #told(): string {
-    const message = this.detail || this.title;
-    const where = this.rows === null ? "" : ` [${named(this.rows)}]`;
-    if (this.status === null) return message + where;
-    const kind = this.type === "about:blank" ? this.title : this.type.replace(OWN, "");
-    const request = this.requestId === null ? "" : `, request ${this.requestId}`;
-    return `${message} (${this.status} ${kind}${request})${where}`;
-  }
+/** Say `field` of inputs that the message names, which the caller gave under this name. */
+export function rename(error: HeadlightError, field: string): void {
+  const renamed = (text: string) => text.replace(PLACE, `${field}.$2`);
+  error.detail = renamed(error.detail);
+  error.field = error.field && renamed(error.field);
+  error.message = renamed(error.message);
+}
+
+function told({ detail, title, status, type, requestId }: HeadlightError): string {
+  const message = detail || title;
+  if (status === null) return message;
+  const kind = type === "about:blank" ? title : type.replace(OWN, "");
+  const request = requestId === null ? "" : `, request ${requestId}`;
+  return `${message} (${status} ${kind}${request})`;
 }
 
 /** No complete response from `url`; `cause` is the error of `fetch`. */
@@ -111,6 +114,36 @@ export class HeadlightConnectionError extends HeadlightError {
 
 /** No complete response from `url` in time; the service may still be working on it. */
 export class HeadlightTimeout extends HeadlightConnectionError {}
+
+/** What is known of a request that got no complete response. */
+export interface Failure {
+  readonly url: string;
+  /** What `fetch` threw. */
+  readonly error: unknown;
+  /** After how many milliseconds without a byte it was given up; null if it was not. */
+  readonly lateMs: number | null;
+  /** Whether a response had begun. */
+  readonly begun: boolean;
+}
+
+/** Node's own timeouts, which ours may exceed. */
+const LATE = new Set(["UND_ERR_HEADERS_TIMEOUT", "UND_ERR_BODY_TIMEOUT", "UND_ERR_CONNECT_TIMEOUT"]);
+
+/** Say what happened, and what to do. */
+export function failureOf({ url, error, lateMs, begun }: Failure): HeadlightConnectionError {
+  const cause = (error as { cause?: { code?: unknown; message?: unknown } }).cause;
+  if (lateMs !== null || LATE.has(String(cause?.code))) {
+    const within = lateMs === null ? "in time" : `for ${lateMs / 1000} s`;
+    const help = "allow more with timeoutMs, or send fewer texts at a time";
+    return new HeadlightTimeout(url, `${url} sent nothing ${within}: ${help}.`, error);
+  }
+  const reason = cause?.message || cause?.code || (error instanceof Error ? error.message : String(error));
+  const detail = begun
+    ? `The connection to ${url} broke before the response was complete: ${reason}.`
+    : `${url} cannot be reached: ${reason}. Check the URL and that the service is running; ` +
+      "client.waitUntilReady() waits for a service that is starting.";
+  return new HeadlightConnectionError(url, detail, error);
+}
 
 /** The inputs cannot be sent; the message names the first invalid one. Nothing was sent. */
 export class InputsError extends HeadlightError {
@@ -164,10 +197,6 @@ export function retryAfterMs(headers: Headers): number | null {
 function plain(headers: Headers, title: string, text: string): Problem {
   const detail = text.length <= QUOTED ? text : `${text.slice(0, QUOTED)}…`;
   return { title, detail: detail.trim(), request_id: headers.get("x-request-id") };
-}
-
-function named({ start, stop }: Rows): string {
-  return stop - start === 1 ? `input ${start}` : `inputs ${start} to ${stop - 1}`;
 }
 
 function countedFrom(start: number, text: string): string {

@@ -35,6 +35,9 @@ export type ChunksField =
   | { readonly tokens: number; readonly overlap?: number }
   | readonly (readonly [number, number])[];
 
+/** A query and a key, by position. */
+export type Edge = readonly [query: number, key: number];
+
 /** What is changed in the run of every text (docs/explain.md). */
 export type Intervention =
   | {
@@ -136,6 +139,8 @@ export interface RoundedMapFields extends MapFields {
 /** The fields of `POST /attention` besides its inputs. */
 export interface AttentionFields extends TaskFields, VectorFields, MapFields, ColumnFields, InterventionFields {
   outputs?: readonly ("sentence" | "tokens" | "query" | "key" | "output_norm")[];
+  /** The weights of these alone: of a single input, or a list for each of several. */
+  edges?: readonly Edge[] | readonly (readonly Edge[])[];
 }
 
 export interface EncodeOptions extends EncodeFields, CallOptions {

@@ -37,6 +37,13 @@ export function idRows(tokenIds: unknown, name: string): Row[] {
   });
 }
 
+/** The edges of each of several inputs as JSON; throws an InputsError if there are not as many lists. */
+export function edgeRows(edges: readonly unknown[], inputs: number): Row[] {
+  if (edges.length === inputs) return edges.map((one) => row(JSON.stringify(one)));
+  const detail = `edges has ${edges.length} lists, and there are ${inputs} inputs: pass a list of edges for each.`;
+  throw new InputsError(detail, "edges");
+}
+
 function row(json: string): Row {
   return { json, bytes: byteLength(json) };
 }

@@ -1,6 +1,6 @@
 /** Sends requests with `fetch`: timeouts, cancelling, and attempts after failures that pass. */
 
-import { HeadlightConnectionError, HeadlightError, HeadlightTimeout, refusal, unreadable } from "./errors.js";
+import { type Failure, HeadlightConnectionError, HeadlightError, HeadlightTimeout, refusal, unreadable } from "./errors.js";
 import { Attempts, type Progress, type Retries } from "./retry.js";
 
 /** How to reach one service. */
@@ -10,6 +10,8 @@ export interface Connection {
   readonly timeoutMs: number;
   readonly retries: Retries;
   readonly concurrency: number;
+  /** Makes the error of a request without a complete response; by default it says what `fetch` says. */
+  readonly failed?: (failure: Failure) => HeadlightConnectionError;
   /** What sends requests in place of the global `fetch`, which is looked up for each. */
   readonly fetch?: typeof fetch;
 }
@@ -22,9 +24,6 @@ export interface Wire {
 }
 
 const OK = 200;
-/** Node's own timeouts, which `timeoutMs` may exceed. */
-const LATE = new Set(["UND_ERR_HEADERS_TIMEOUT", "UND_ERR_BODY_TIMEOUT", "UND_ERR_CONNECT_TIMEOUT"]);
-
 /** Send a request, with retries, and read the whole response. Throws a HeadlightError. */
 export async function fetchWhole<R>(
   connection: Connection,
@@ -164,18 +163,10 @@ export class Exchange {
   #explained(error: unknown): unknown {
     if (this.signal?.aborted) return this.signal.reason;
     if (error instanceof HeadlightError) return error;
-    const cause = (error as { cause?: { code?: unknown; message?: unknown } }).cause;
-    if (this.#late || LATE.has(String(cause?.code))) {
-      const within = this.#late ? `for ${this.connection.timeoutMs / 1000} s` : "in time";
-      const help = "allow more with timeoutMs, or send fewer texts at a time";
-      return new HeadlightTimeout(this.#url, `${this.#url} sent nothing ${within}: ${help}.`, error);
-    }
-    const reason = cause?.message || cause?.code || (error instanceof Error ? error.message : String(error));
-    const detail = this.#response
-      ? `The connection to ${this.#url} broke before the response was complete: ${reason}.`
-      : `${this.#url} cannot be reached: ${reason}. Check the URL and that the service is running; ` +
-        "client.waitUntilReady() waits for a service that is starting.";
-    return new HeadlightConnectionError(this.#url, detail, error);
+    const [url, late] = [this.#url, this.#late];
+    const { failed, timeoutMs } = this.connection;
+    if (failed) return failed({ url, error, lateMs: late ? timeoutMs : null, begun: this.#response !== undefined });
+    return new (late ? HeadlightTimeout : HeadlightConnectionError)(url, String(error), error);
   }
 }
 

@@ -3,7 +3,7 @@
  * anything.
  */
 
-import { HeadlightError, type Rows } from "./errors.js";
+import { HeadlightError, place, rename, type Rows } from "./errors.js";
 import type { Info } from "./info.js";
 import type { Row } from "./inputs.js";
 
@@ -83,8 +83,8 @@ export class Parts {
   /** Record in an error which inputs it concerns, unless they are all of the call. */
   placed(error: unknown, part: Rows): unknown {
     if (error instanceof HeadlightError) {
-      if (part.stop - part.start < this.rows.length) error.place(part);
-      if (this.called !== undefined) error.rename(this.called);
+      if (part.stop - part.start < this.rows.length) place(error, part);
+      if (this.called !== undefined) rename(error, this.called);
     }
     return error;
   }

@@ -28,6 +28,7 @@ test("files, streams and JSON have the same items", async () => {
     { level: "word", special_tokens: "drop", renormalize: true, aggregate: "max" },
     { aggregate: "rollout", queries: [0, -1] },
     { weights: "value_norm", layers: [5, 0] },
+    { edges: [[[1, 2], [-1, 0]], [[0, 1]]], aggregate: "max" },
     { summary: true, aggregate: "mean", outputs: ["sentence", "tokens"], dimensions: 7 },
     { summary: true, maps: false, layers: [0, 5] },
     { maps: false, outputs: ["query", "key", "output_norm"], layers: [1, 0], heads: [3], queries: [2, 1, 2] },

@@ -26,7 +26,7 @@ Column = Literal["tokens", "token_ids", "offsets", "word_ids", "segment_ids", "s
 AXES = ("layer", "head", "query", "key")
 _SUMMARY = "summary."
 _COLUMNS = get_args(Column)
-_LABELS = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys"}
+_LABELS = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys", "edge": "edges"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -222,8 +222,12 @@ class AttentionMaps(Tokens):
     heads: list[int] | None
     queries: list[int] | None
     keys: list[int] | None
+    edges: list[list[int]] | None
+    """With `edges`, in the place of `queries` and `keys`: [query, key] each."""
     attention: FloatArray | None
-    """(L, H, Q, K), without the axes that were aggregated; None with `top_k`, `thumbnail` and maps=False."""
+    """(L, H, Q, K), with `edges` (L, H, E), without the axes that were aggregated.
+
+    None with `top_k`, `thumbnail` and maps=False."""
     top_keys: NDArray[np.int32] | None
     """With `top_k`, in the shape of `attention` with k for K: positions in the whole input, largest first."""
     top_weights: FloatArray | None

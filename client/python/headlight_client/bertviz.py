@@ -41,8 +41,8 @@ def to_bertviz(
     """
     if maps is None or tuple(axes) != _WHOLE:
         raise ValueError(
-            "BertViz shows complete maps of single heads: leave aggregate, top_k, thumbnail and maps out of "
-            "the request."
+            "BertViz shows complete maps of single heads: leave aggregate, edges, top_k, thumbnail and maps "
+            "out of the request."
         )
     rows, columns = shown
     every = list(range(len(names)))

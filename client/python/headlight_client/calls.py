@@ -11,7 +11,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 import numpy as np
 
 from headlight_client.answers import AXES, Answer, Json, joined
-from headlight_client.errors import HeadlightError, is_problem, unreadable
+from headlight_client.errors import HeadlightError, InputsError, is_problem, unreadable
 from headlight_client.inputs import listed
 
 T = TypeVar("T")
@@ -60,6 +60,8 @@ class Call(Generic[T]):
     """Joins the answers to the parts of the call."""
     precision: str = "float32"
     """Of vectors."""
+    each: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+    """Members of the body that list something for each input, as JSON: a request has those of its range."""
     alone: bool = False
     """Whether there is a single text, sent as a string and not as a list."""
     progress: bool = False
@@ -70,9 +72,15 @@ class Call(Generic[T]):
         return range(len(self.inputs))
 
     @property
+    def sizes(self) -> list[int]:
+        """How many bytes of a body each input takes, with what else is listed for it."""
+        columns = (self.inputs, *self.each.values())
+        return [sum(map(len, row)) for row in zip(*columns, strict=True)]
+
+    @property
     def frame_bytes(self) -> int:
         """The size of a body without its inputs and the commas between them."""
-        return len(_BODY) + len(self.listed) + len(self.options)
+        return len(_BODY) + len(self.listed) + len(self.options) + sum(len(name) + 6 for name in self.each)
 
     def in_parts(self, info: Mapping[str, Any]) -> "Call[Any]":  # noqa: ARG002 (for calls that need it)
         """Return the call that is sent if it takes several requests; `info` is the document of `/info`."""
@@ -80,12 +88,14 @@ class Call(Generic[T]):
 
     def request(self, rows: range) -> Request:
         """Build the request for a range of the inputs, as arguments for httpx."""
-        inputs = b",".join(self.inputs[rows.start : rows.stop])
+        part = slice(rows.start, rows.stop)
+        inputs = b",".join(self.inputs[part])
         value = inputs if self.alone else b"[" + inputs + b"]"
+        each = [b',"%b":[%b]' % (name.encode(), b",".join(lists[part])) for name, lists in self.each.items()]
         return {
             "method": "POST",
             "url": self.path,
-            "content": _BODY % (self.listed.encode(), value, self.options),
+            "content": _BODY % (self.listed.encode(), value, self.options + b"".join(each)),
             "params": self.parameters,
             "headers": {"Accept": self.accept, "Content-Type": "application/json"},
         }
@@ -179,28 +189,48 @@ def call_of(
     given = {name: value for name, value in arguments.items() if value is not None and name != "self"}
     inputs, dtype = given.pop(field), given.pop("dtype", None)
     progress = given.pop("progress", False)
+    axes, listed = _axes(given.get("attention", given)), rows(inputs, field)
+    each = {"edges": edges} if (edges := _edges(given, len(listed))) else {}
     return Call(
         path=path,
-        inputs=[_json(row) for row in rows(inputs, field)],
+        inputs=[_json(row) for row in listed],
         options=b"".join(b",%b:%b" % (_json(name), _json(value)) for name, value in given.items()),
         accept=accept,
         parameters={} if dtype is None else {"dtype": dtype},
         model=given.get("model"),
-        axes=_axes(given.get("attention", given)),
+        axes=axes,
         read=read,
         listed=field,
+        each=each,
         precision=given.get("precision", "float32"),
         alone=isinstance(inputs, str),
         progress=progress,
     )
 
 
+def _edges(given: dict[str, Any], inputs: int) -> list[bytes]:
+    """Take the lists of edges out of the options; a single input's stay there, with or without a list around.
+
+    Raises InputsError if there are not as many lists as inputs.
+    """
+    if "edges" not in given or inputs == 1:
+        return []
+    lists = [_json(edges) for edges in given.pop("edges")]
+    if len(lists) != inputs:
+        raise InputsError(
+            f"edges has {len(lists)} lists, and there are {inputs} inputs: pass a list of edges for each.",
+            "edges",
+        )
+    return lists
+
+
 def _axes(options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the axes of the maps that options ask for."""
     if options.get("maps") is False:
         return AXES[:2]
-    merged = {"mean": AXES[:1] + AXES[2:], "max": AXES[:1] + AXES[2:], "rollout": AXES[2:]}
-    return merged.get(options.get("aggregate", "none"), AXES)
+    last = AXES[2:] if options.get("edges") is None else ("edge",)
+    first = {"mean": AXES[:1], "max": AXES[:1], "rollout": ()}.get(options.get("aggregate", "none"), AXES[:2])
+    return (*first, *last)
 
 
 def check_count(items: int, inputs: int) -> None:

@@ -19,7 +19,7 @@ import httpx
 
 _SHORT = 200  # characters of a response without a problem document that the message quotes
 _MILLISECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
-_PLACE = re.compile(r"\b(inputs|texts|token_ids)\.(\d+)\b")
+_PLACE = re.compile(r"\b(inputs|texts|token_ids|edges)\.(\d+)\b")
 
 
 class HeadlightError(Exception):

@@ -29,7 +29,7 @@ def is_small(call: Call[Any], info: Mapping[str, Any] | None) -> bool:
     `info` is the document of `/info`, if already fetched.
     """
     limits = Limits.of(info or {}, call.model)
-    size = call.frame_bytes + sum(map(len, call.inputs)) + len(call.inputs)
+    size = call.frame_bytes + sum(call.sizes) + len(call.inputs)
     fits = len(call.inputs) <= min(limits.inputs, MAX_INPUTS) and size <= limits.body_bytes
     return (fits or len(call.inputs) == 1) and not call.progress
 
@@ -38,7 +38,7 @@ def parts_of(
     call: Call[Any], limits: Limits, concurrency: int, refused: HeadlightError | None = None
 ) -> Parts:
     """Split a call into requests that the service accepts; `refused` is its refusal of the whole call."""
-    parts = Parts([len(row) for row in call.inputs], limits, call.frame_bytes, concurrency, call.called)
+    parts = Parts(call.sizes, limits, call.frame_bytes, concurrency, call.called)
     if refused is not None:
         parts.learn(refused, len(call.inputs))
     return parts

@@ -21,6 +21,8 @@ Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_m
 Output = Literal["sentence", "tokens", "sparse"]
 AttentionOutput = Literal["sentence", "tokens", "query", "key", "output_norm"]
 Chunks = Literal["sentences"] | Mapping[str, int] | Sequence[Sequence[int]]
+Edges = Sequence[Sequence[int]] | Sequence[Sequence[Sequence[int]]]
+"""`[query, key]` each, of a single input, or a list of such lists, one for each input."""
 Role = Literal["query", "document"]
 Weights = Literal["probability", "score", "value_norm"]
 Aggregate = Literal["none", "mean", "max", "rollout"]
@@ -182,6 +184,7 @@ class Routes(
         renormalize: bool | None = None,
         top_k: int | None = None,
         thumbnail: int | None = None,
+        edges: Edges | None = None,
         summary: bool | None = None,
         statistics: Sequence[Statistic] | None = None,
         maps: bool | None = None,
@@ -199,6 +202,8 @@ class Routes(
 
             for item in client.attention(texts, layers=[3], heads=[1]):
                 item.attention  # (1, 1, tokens, tokens), float32
+
+        With `edges`, the weights of those edges alone: (layers, heads, edges).
         """
         return self._fetch(call_of("/attention", ACCEPT_WHOLE, attention_maps, locals()))
 
@@ -225,6 +230,7 @@ class Routes(
         renormalize: bool | None = None,
         top_k: int | None = None,
         thumbnail: int | None = None,
+        edges: Edges | None = None,
         summary: bool | None = None,
         statistics: Sequence[Statistic] | None = None,
         maps: bool | None = None,

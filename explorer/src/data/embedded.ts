@@ -1,9 +1,10 @@
 /** The maps in the file that the page is: one input, and some of its layers. */
 
+import { LABELS } from "../../../client/js/src/answers.js";
 import {
+  type Axis as AnyAxis,
   type AttentionMaps,
   type AttentionOptions,
-  type Axis,
   type Inputs,
   Tensor,
 } from "../../../client/js/src/index.js";
@@ -11,8 +12,6 @@ import { type Labels, readLayer } from "./maps.js";
 import { type FileData, halvesOf, type PackedItem, unpack } from "./packed.js";
 import type { Answer, Assets, Source } from "./source.js";
 import { type Question, questionKey } from "./why.js";
-
-const LABELS = { layer: "layers", head: "heads", query: "queries", key: "keys" } as const;
 
 export class EmbeddedSource implements Source {
   readonly kind = "embedded";
@@ -85,14 +84,16 @@ function sameFields(asked: object, held: object): boolean {
   return sorted(asked) === sorted(held);
 }
 
+type Axis = Exclude<AnyAxis, "edge">;
 type Chosen = Partial<Record<Axis, "all" | readonly number[] | undefined>>;
 
 /** Some heads, rows and columns of an item. */
 function selected(item: AttentionMaps, chosen: Chosen): AttentionMaps {
   if (!Object.values(chosen).some(Array.isArray)) return item;
   const { data, shape } = item.attention!;
-  const labels = item.axes.map((axis) => (Array.isArray(chosen[axis]) ? (chosen[axis] as number[]) : null));
-  const picks = item.axes.map((axis, i) => {
+  const axes = item.axes as readonly Axis[];
+  const labels = axes.map((axis) => (Array.isArray(chosen[axis]) ? (chosen[axis] as number[]) : null));
+  const picks = axes.map((axis, i) => {
     const all = item[LABELS[axis]]!;
     return (labels[i] ?? all).map((label) => all.indexOf(label));
   });
@@ -102,7 +103,7 @@ function selected(item: AttentionMaps, chosen: Chosen): AttentionMaps {
     else for (const index of picks[axis]!) gather(axis + 1, (start + index) * (shape[axis + 1] ?? 1));
   };
   gather(0, 0);
-  const own = Object.fromEntries(item.axes.map((axis, i) => [LABELS[axis], labels[i] ?? item[LABELS[axis]]]));
+  const own = Object.fromEntries(axes.map((axis, i) => [LABELS[axis], labels[i] ?? item[LABELS[axis]]]));
   const attention = new Tensor(
     Float32Array.from(numbers),
     picks.map(({ length }) => length),

@@ -66,7 +66,7 @@ export function Inputs() {
 }
 
 /** A field for a text. Enter sends it. */
-export function Area(props: { label: string; value: string; change: (value: string) => void; enter: () => void }) {
+export function Area(props: { label: string; value: string; change: (value: string) => void; enter?: () => void }) {
   const lines = Math.min(4, Math.max(1, props.value.split("\n").length, Math.ceil(props.value.length / 90)));
   return (
     <label class="area">
@@ -80,7 +80,7 @@ export function Area(props: { label: string; value: string; change: (value: stri
         onInput={({ currentTarget }) => props.change(currentTarget.value)}
         onKeyDown={(event) => {
           // Enter sends, as in a search box; with Shift it breaks the line. While an input method composes, it is its own.
-          if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+          if (!props.enter || event.key !== "Enter" || event.shiftKey || event.isComposing) return;
           event.preventDefault();
           props.enter();
         }}

@@ -2,6 +2,7 @@
 
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { Info, ServedModel } from "../../../client/js/src/index.js";
+import type { DatasetRun } from "../data/dataset.js";
 import { type Loaded, Loader } from "../data/loader.js";
 import type { Overview } from "../data/overview.js";
 import type { Subject } from "../data/requests.js";
@@ -42,6 +43,9 @@ export class Store {
   unasked = false;
   /** Counts how often all pins were taken out. */
   readonly unpinned = signal(0);
+  /** The list of texts of a data set, one in a line, and what was asked of it; in no link. */
+  readonly list = signal("");
+  readonly run = signal<DatasetRun | null>(null);
   /** Spoken by screen readers. */
   readonly spoken: Signal<string>;
   readonly systemDark: Signal<boolean>;

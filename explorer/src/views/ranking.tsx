@@ -53,28 +53,41 @@ export function ValueCell({ value, share }: { value: number; share: number }) {
 export function RankedHeads({ overview, rate, title, ascending = false }: Rated) {
   const store = useStore();
   const chosen = store.heads.value;
+  const rows = sortedHeads(allHeads(overview), rate, !ascending).map((id, i) => ({
+    number: i + 1,
+    name: headName(id),
+    value: rate(id),
+    pressed: chosen.some((other) => sameHead(other, id)),
+    open: ({ shiftKey }: MouseEvent) => (shiftKey ? store.toggleHead(id) : store.openHead(id)),
+  }));
+  return <Ranked title={`${ascending ? "Least" : "Most"} ${title}`} rows={rows} />;
+}
+
+interface RankedRow {
+  readonly number: number;
+  readonly name: string;
+  readonly value: number;
+  readonly pressed?: boolean;
+  readonly open: (event: MouseEvent) => void;
+}
+
+/** The first of some rows, each with a button. */
+export function Ranked({ title, rows }: { title: string; rows: readonly RankedRow[] }) {
   return (
     <table class="ranked">
-      <caption>{`${ascending ? "Least" : "Most"} ${title}`}</caption>
+      <caption>{title}</caption>
       <tbody>
-        {sortedHeads(allHeads(overview), rate, !ascending)
-          .slice(0, SHOWN)
-          .map((id, i) => (
-            <tr key={headName(id)}>
-              <td class="number faint">{i + 1}</td>
-              <th scope="row">
-                <button
-                  type="button"
-                  class="quiet"
-                  aria-pressed={chosen.some((other) => sameHead(other, id))}
-                  onClick={({ shiftKey }) => (shiftKey ? store.toggleHead(id) : store.openHead(id))}
-                >
-                  {headName(id)}
-                </button>
-              </th>
-              <td class="number">{weightText(rate(id))}</td>
-            </tr>
-          ))}
+        {rows.slice(0, SHOWN).map(({ number, name, value, pressed, open }) => (
+          <tr key={number}>
+            <td class="number faint">{number}</td>
+            <th scope="row">
+              <button type="button" class="quiet" aria-pressed={pressed} onClick={open}>
+                {name}
+              </button>
+            </th>
+            <td class="number">{weightText(value)}</td>
+          </tr>
+        ))}
       </tbody>
     </table>
   );

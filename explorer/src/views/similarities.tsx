@@ -61,6 +61,6 @@ export function SimilarityTable({ overview: { subject } }: ViewProps) {
   );
 }
 
-function shortened(text: string): string {
+export function shortened(text: string): string {
   return text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS).trimEnd()}…` : text;
 }

@@ -9,21 +9,16 @@ import { saveFile } from "../export/save.js";
 import { useStore } from "../layout/context.js";
 import { isShifted } from "../layout/keys.js";
 import type { HeadId } from "../state/fields.js";
-import { headName, sameHead } from "../state/store.js";
+import { headName, type Store, sameHead } from "../state/store.js";
 import { useEdge } from "./edge.js";
 import { BLOCK_TITLES } from "./pairs/pairs.js";
 import { blockOf, useBlocks } from "./pairs/useBlocks.js";
+import type { Rated } from "./ranking.js";
 import { SimilarityTable } from "./similarities.js";
 import type { ViewProps } from "./view.js";
 
 export function TableView({ overview }: ViewProps) {
-  const store = useStore();
-  const { sort } = store.fields;
-  const descending = sort.value.startsWith("-");
   const columns = useColumns(overview);
-  const by = columns.find(({ name }) => name === sort.value.replace(/^-/, "")) ?? null;
-  const heads = by === null ? allHeads(overview) : sortedHeads(allHeads(overview), by.rate, descending);
-  const chosen = store.heads.value;
   return (
     <>
       <SimilarityTable overview={overview} />
@@ -31,6 +26,25 @@ export function TableView({ overview }: ViewProps) {
         Means over all rows of the probabilities. Click a title to sort; click a head to open it, Shift-click to add
         it.
       </p>
+      <HeadsTable overview={overview} columns={columns} />
+    </>
+  );
+}
+
+interface HeadsTableProps {
+  readonly overview: Rated["overview"];
+  readonly columns: readonly Column[];
+}
+
+/** A row for each head, in the order of a column. */
+export function HeadsTable({ overview, columns }: HeadsTableProps) {
+  const store = useStore();
+  const { sort } = store.fields;
+  const [by, descending] = orderOf(store, columns);
+  const heads = by === undefined ? allHeads(overview) : sortedHeads(allHeads(overview), by.rate, descending);
+  const chosen = store.heads.value;
+  return (
+    <>
       <div class="view-tools">
         <button type="button" onClick={() => saveFile(tableOf(columns, heads), "headlight-heads.csv")}>
           Save as CSV
@@ -41,7 +55,7 @@ export function TableView({ overview }: ViewProps) {
           <caption class="unseen">Statistics of all heads</caption>
           <thead>
             <tr>
-              <th scope="col" aria-sort={by === null ? "ascending" : "none"}>
+              <th scope="col" aria-sort={by ? "none" : "ascending"}>
                 <button
                   type="button"
                   class="quiet"
@@ -70,9 +84,10 @@ export function TableView({ overview }: ViewProps) {
                     {headName(id)}
                   </button>
                 </th>
-                {columns.map(({ name, rate }) => (
+                {columns.map(({ name, rate, spread }) => (
                   <td class="number" key={name}>
                     {weightText(rate(id))}
+                    {spread && <span class="faint"> ±{weightText(spread(id))}</span>}
                   </td>
                 ))}
               </tr>
@@ -84,18 +99,32 @@ export function TableView({ overview }: ViewProps) {
   );
 }
 
+/** The column that heads are sorted by, if there is one, and whether the largest is first. */
+export function orderOf<T extends Column>(
+  { fields: { sort } }: Store,
+  columns: readonly T[],
+): [T | undefined, boolean] {
+  const name = sort.value.replace("-", "");
+  return [columns.find((column) => column.name === name), name !== sort.value];
+}
+
 /** The table in the order that it is shown in, with all digits. */
 function tableOf(columns: readonly Column[], heads: readonly HeadId[]): Blob {
-  const rows = heads.map((id) => [...id, ...columns.map(({ rate }) => rate(id))]);
-  const titles = columns.map(({ name, title }) => (name === "edge" ? title : name));
+  const all = columns.flatMap(({ spread, ...column }) =>
+    spread ? [column, { ...column, name: `${column.name}_deviation`, rate: spread }] : column,
+  );
+  const rows = heads.map((id) => [...id, ...all.map(({ rate }) => rate(id))]);
+  const titles = all.map(({ name, title }) => (name === "edge" ? title : name));
   return new Blob([csvOf([["layer", "head", ...titles], ...rows])], { type: "text/csv" });
 }
 
-interface Column {
+export interface Column {
   readonly name: string;
   readonly title: string;
   readonly told: string;
   readonly rate: (id: HeadId) => number;
+  /** How much it differs from text to text. */
+  readonly spread?: (id: HeadId) => number;
 }
 
 /** The statistics, and of a pair its blocks. */
@@ -119,7 +148,7 @@ function useColumns(overview: Overview): readonly Column[] {
 
 interface SortHeaderProps {
   column: Column;
-  by: Column | null;
+  by: Column | undefined;
   descending: boolean;
 }
 

@@ -54,6 +54,12 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             heads=[0],
             top_k=3,
         ),
+        "edges": _example(
+            "The weights of chosen edges, others of each text",
+            inputs=[_SENTENCE, "A dog slept."],
+            edges=[[[2, 1], [3, 2]], [[1, 0]]],
+            layers=[0],
+        ),
         "thumbnails": _example(
             "All heads at a glance: the largest weight of each of 4 × 4 cells of a map",
             inputs=_SENTENCE,

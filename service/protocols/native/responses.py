@@ -160,6 +160,9 @@ class AttentionItem(MapsItem):
 
     model_config = _CHOSEN
 
+    edges: list[tuple[int, int]] | None = Field(
+        None, description="With `edges`, in the place of `queries` and `keys`: `[query, key]` of each weight."
+    )
     embedding: list[float] | None = Field(None, description="(dimensions,), with `sentence` in `outputs`.")
     token_embeddings: list[list[list[float]]] | None = Field(
         None, description="(1, tokens, hidden), of the last layer, with `tokens` in `outputs`."
@@ -186,6 +189,6 @@ class AttentionResponse(BaseModel):
     """The response of `/attention`."""
 
     model: str
-    axes: list[Literal["layer", "head", "query", "key"]]
+    axes: list[Literal["layer", "head", "query", "key", "edge"]]
     data: list[AttentionItem]
     usage: Usage

@@ -116,7 +116,7 @@ def _view(
 
 
 async def attention(exchange: Exchange, body: AttentionRequest) -> Response:
-    """Return the attention of selected layers, heads, queries and keys.
+    """Return the attention of selected layers, heads, queries and keys, or of chosen edges.
 
     Axes are (layer, head, query, key). A row of probabilities is a query and sums to 1.
     """
@@ -126,6 +126,8 @@ async def attention(exchange: Exchange, body: AttentionRequest) -> Response:
     task, prompt = choose_task(info, body.task), choose_prompt(info, body.prompt_name, body.prompt)
     embeddings = plan_encode(body.embeddings, info, task)
     options = body.options
+    if options.edges is not None:
+        options.edges.check(len(body.inputs))
     plan = plan_attention(options, info, embeddings, exchange.parsed.dtype)
     encodings = await exchange.tokenize(body.inputs, body.truncation, prompt)
     style = exchange.style(unit=plan.unit, axes=plan.axes)

@@ -21,8 +21,8 @@ from service.protocols.fields import (
     invalid,
 )
 from service.protocols.native.chunks_field import ChunksField
-from service.protocols.native.columns_field import Columns
 from service.protocols.native.interventions_field import WithInterventions
+from service.protocols.native.selection_fields import Columns, WithEdges
 from service.replies.formats import FORMATS
 from service.replies.style import Format
 from service.tasks.attend import AttendOptions
@@ -119,7 +119,7 @@ NORMALIZE = Field(
 DIMENSIONS = Field(
     None, description="Keep the first k components (Matryoshka), renormalized with `normalize`."
 )
-_OF_MAPS = ("weights", "aggregate", "queries", "keys", "top_k", "thumbnail")
+_OF_MAPS = ("weights", "aggregate", "queries", "keys", "top_k", "thumbnail", "edges")
 _OF_VECTORS = ("pooling", "pooling_layers", "normalize", "dimensions", "precision")
 
 
@@ -344,7 +344,7 @@ ATTENTION_NAMES = {name: f"attention.{name}" for name in AttentionOptions.model_
 """What a request calls the options of its field `attention`."""
 
 
-class AttentionRequest(AttentionOptions, InputsRequest):
+class AttentionRequest(WithEdges, AttentionOptions, InputsRequest):
     """Texts to return attention maps for."""
 
     outputs: Annotated[tuple[AttentionOutput, ...], Field(max_length=5), at_most(5)] = Field(
@@ -365,6 +365,10 @@ class AttentionRequest(AttentionOptions, InputsRequest):
     @model_validator(mode="after")
     def _effective(self) -> "AttentionRequest":
         _check_pooled(self, self.outputs)
+        if self.edges is not None and self.vectors:
+            raise invalid(
+                "outputs", f"has {self.vectors[0]!r}, and edges have no vectors: leave one of them out"
+            )
         return self
 
     @property

@@ -1,0 +1,121 @@
+/** All heads over a list of texts: the means of their statistics, and the texts where a head has most of one. */
+
+import { batch } from "@preact/signals";
+import { DatasetRun, fieldsOf, linesOf } from "../data/dataset.js";
+import { countText } from "../drawing/numbers.js";
+import { STATISTICS, type StatisticEntry } from "../drawing/statistics.js";
+import { useStore } from "../layout/context.js";
+import { Area } from "../layout/Inputs.js";
+import { sentence } from "../layout/Problems.js";
+import type { HeadId } from "../state/fields.js";
+import { headName } from "../state/store.js";
+import { Ranked, RatedGrid } from "./ranking.js";
+import { shortened } from "./similarities.js";
+import { HeadsTable, orderOf } from "./table.js";
+import type { ViewProps } from "./view.js";
+
+const MOST_BYTES = 16 << 20;
+
+export function DatasetView({ overview }: ViewProps) {
+  const store = useStore();
+  const { list, run, source } = store;
+  const subject = store.subject.value ?? overview.subject;
+  const now = run.value;
+  const running = now?.ended.value === false;
+  const lines = linesOf(list.value);
+  const start = async (): Promise<void> => {
+    const next = new DatasetRun(subject, lines);
+    run.value = next;
+    await next.run(source);
+    store.spoken.value = countText(next.found.length, "text");
+    if (next.error !== null) store.loader.failed(next.error);
+  };
+  return (
+    <>
+      <div class="inputs">
+        <Area label="Texts, one in each line" value={list.value} change={(texts) => (list.value = texts)} />
+        <div class="inputs-buttons">
+          <button
+            type="button"
+            class="main"
+            disabled={lines.length === 0}
+            onClick={() => (running ? now.stop() : start())}
+          >
+            {running ? "Stop" : `Run ${countText(lines.length, "text")}`}
+          </button>
+          <input
+            type="file"
+            accept=".txt"
+            aria-label="A file of texts"
+            onChange={async ({ currentTarget: { files } }) => {
+              list.value = await files![0]!.slice(0, MOST_BYTES).text();
+            }}
+          />
+        </div>
+      </div>
+      {now !== null && (
+        <>
+          <label class="progress note">
+            <progress value={now.done.value} max={now.lines.length} />{" "}
+            {`${now.done.value} of ${countText(now.lines.length, "text")}, ${now.subject.model.name}.`}
+            {JSON.stringify(fieldsOf(subject)) !== JSON.stringify(fieldsOf(now.subject)) &&
+              " Choices above have changed since: run again."}
+          </label>
+          {now.error !== null && <p class="problem">{sentence(now.error)}</p>}
+          {now.refused.map(({ line, error }) => (
+            <p class="problem" key={line}>
+              Line {line}: {sentence(error)}
+            </p>
+          ))}
+          {now.found.length > 0 && <Result run={now} />}
+        </>
+      )}
+    </>
+  );
+}
+
+function Result({ run }: { run: DatasetRun }) {
+  const { model } = run.subject;
+  // The sums change with it.
+  run.done.value;
+  const columns = STATISTICS.map((entry) => {
+    const of = ([layer, head]: HeadId) => run.momentsOf(entry.name, layer * model.heads + head);
+    return { ...entry, rate: (id: HeadId) => of(id)[0], spread: (id: HeadId) => of(id)[1] };
+  });
+  const [by = columns[0]!] = orderOf(useStore(), columns);
+  return (
+    <>
+      <div class="heads-view">
+        <RatedGrid {...by} overview={model} title={`mean ${by.title.toLowerCase()}`} />
+        <RankedTexts run={run} of={by} />
+      </div>
+      <p class="note">Means over the texts, ± their standard deviation. A click on a title chooses what is above.</p>
+      <HeadsTable overview={model} columns={columns} />
+    </>
+  );
+}
+
+/** The texts where the current head has most of a statistic, and least; a click shows one in the other views. */
+function RankedTexts({ run, of }: { run: DatasetRun; of: StatisticEntry }) {
+  const store = useStore();
+  const id = store.headsOf(run.subject.model).at(-1)!;
+  const rows = run.found.map(({ line, text, summary }) => ({
+    number: line,
+    name: shortened(text),
+    value: summary[of.name].at(...id),
+    open: () =>
+      batch(() => {
+        store.enter(text, null);
+        store.chooseHeads([id]);
+        store.fields.view.value = "text";
+      }),
+  }));
+  rows.sort((a, b) => a.value - b.value);
+  const title = `${of.title.toLowerCase()} in ${headName(id)}`;
+  return (
+    <div>
+      <Ranked title={`Most ${title}`} rows={[...rows].reverse()} />
+      <Ranked title={`Least ${title}`} rows={rows} />
+    </div>
+  );
+}
