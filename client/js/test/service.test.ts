@@ -64,6 +64,22 @@ test("files, streams and JSON have the same items", async () => {
   }
 });
 
+test("edges stay with their texts where a call takes several requests", async () => {
+  const texts = Array.from({ length: 300 }, (_, i) => `text number ${i}`);
+  const edges = texts.map((_, i) => Array.from({ length: i % 3 }, () => [i % 4, 1] as const));
+  const answer = await client.attention(texts, { edges, layers: [0] });
+  assert.ok(answer.requestIds.length > 1);
+  answer.items.forEach((item, i) => {
+    assert.deepEqual(item.edges, edges[i]);
+    assert.deepEqual(item.attention?.shape, [1, 12, edges[i].length]);
+  });
+  const alone = await shown("/attention", { inputs: texts[299], edges: edges[299], layers: [0], decimals: 9 });
+  assertNear(answer.items[299].attention, alone.data[0].attention, 1e-6);
+  const wrong = client.attention(texts, { edges: [...edges.slice(0, -1), [[0, 99]]], layers: [0] });
+  await assert.rejects(wrong, /^HeadlightError: edges\.299\.0\.1 is 99 and inputs\.299 /);
+  await assert.rejects(client.attention(texts, { edges: [[[0, 1]]] }), /edges has 1 lists/);
+});
+
 test("columns that are not named are null, in files and in streams", async () => {
   for (const columns of [[], ["special", "tokens"]] as const) {
     const answers = [await client.encode(TEXTS, { columns }), await client.attention(TEXTS, { columns, heads: [0] })];

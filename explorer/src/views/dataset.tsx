@@ -85,11 +85,13 @@ function Result({ run }: { run: DatasetRun }) {
   const [by = columns[0]!] = orderOf(useStore(), columns);
   return (
     <>
+      <p class="note">
+        {`Mean ${by.title.toLowerCase()} over the texts. A click on a title of the table, where ± is the standard deviation, chooses another statistic.`}
+      </p>
       <div class="heads-view">
         <RatedGrid {...by} overview={model} title={`mean ${by.title.toLowerCase()}`} />
         <RankedTexts run={run} of={by} />
       </div>
-      <p class="note">Means over the texts, ± their standard deviation. A click on a title chooses what is above.</p>
       <HeadsTable overview={model} columns={columns} />
     </>
   );
