@@ -75,7 +75,7 @@ def test_pages_above_25_megabytes_are_refused(client: Headlight, monkeypatch: py
     """With a sentence that says what to do; a notebook shows one layer in place of all, if that fits."""
     explorer = Explorer(client, TEXT * 4, heads=[(2, 0)])
     one = len(explorer.html(layers=[2]).encode())
-    monkeypatch.setattr("headlight_client.notebook.explorer.LARGEST_FILE", 1.2 * one)
+    monkeypatch.setattr("headlight_client.notebook.held.LARGEST_FILE", 1.2 * one)
     monkeypatch.setattr(page, "LARGEST_FILE", 1.2 * one)
     with pytest.raises(ValueError, match="more than 25 MB: choose fewer layers, or a shorter text"):
         explorer.html()
