@@ -89,8 +89,9 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     timer = setTimeout(() => show(held), SILENT_MS);
     source.info().then(live, () => undefined);
   } else live();
-  const height = model.get("height");
-  if (height) Object.assign(el.style, { height: `${height}px`, overflow: "auto" });
+  const height = `${model.get("height")}px`;
+  // JupyterLab makes what stands in a column as low as it likes; "nullpx" is no height.
+  Object.assign(el.style, { height, minHeight: height, overflow: "auto" });
   el.toggleAttribute("data-compact", model.get("compact") === true);
   const release = keepKeys(el);
   return () => {

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from tests.explorer.support.explored import Explorer, chromium
+from tests.explorer.support.notebooks import guarded, jupyter, opened
 from tests.explorer.support.planted import HEADS, LAYERS, WORDS, write_planted
 from tests.references.checkpoints import write_bert
 from tests.support.serving import Service, serve
+
+__all__ = ["guarded", "jupyter", "opened"]
 
 
 @pytest.fixture(scope="session")

@@ -74,7 +74,8 @@ export class EmbeddedSource implements Source {
     const found = all.find(([layer]) => layer === layers?.[0]);
     if (found === undefined || layers?.length !== 1) {
       const held = all.map(([layer]) => layer).join(", ");
-      throw new Error(`This file holds the maps of layer ${held}. Open the explorer of a service for the others.`);
+      const what = held ? `layer ${held}` : "no layer";
+      throw new Error(`This file holds the maps of ${what}. Open the explorer of a service for the others.`);
     }
     return found[1];
   }

@@ -48,7 +48,7 @@ def _numbers(statistic: FloatArray) -> dict[str, Any]:
 
 
 def document(data: Mapping[str, Any], assets: Assets, compact: bool = False) -> str:
-    """Write the file. Nothing in the texts can end the elements that they stand in. `compact` is a view alone.
+    """Write the file, with `compact` of a view alone. Nothing in the texts can end the elements around them.
 
     Raises ValueError if it has more than 25 MB.
     """
@@ -88,7 +88,7 @@ def too_large(size: float) -> ValueError:
 def framed(page: str, told: str, height: int | None = None) -> str:
     """Put a page into a frame, which reaches neither the notebook around it nor the network.
 
-    The frame lies over `told`, HTML without scripts, which is what is left where frames are taken out, as on GitHub.
+    It lies over `told`, HTML without scripts, which is left where frames are taken out, as on GitHub.
     """
     content = html.escape(page, quote=True)
     high = height or HEIGHT
@@ -101,7 +101,7 @@ def framed(page: str, told: str, height: int | None = None) -> str:
 
 
 def told(data: Mapping[str, Any]) -> str:
-    """Say in HTML without scripts what a page shows: its input, and the largest weights of the pinned token."""
+    """Say in HTML without scripts what a page shows: its input, and the pinned token's largest weights."""
     state, item = data["state"], data["overview"]
     texts = "; ".join(html.escape(state[name]) for name in ("text", "pair") if state.get(name))
     lines = [f"<p><b>headlight explorer</b>, {html.escape(state['model'])}: {texts}</p>"]
@@ -109,9 +109,7 @@ def told(data: Mapping[str, Any]) -> str:
     if row is not None:
         (layer, head), query, weights = row
         name = html.escape(item["tokens"][query])
-        lines.append(
-            f"<p>Where “{name}” looks, layer {layer}, head {head}, largest weights first:</p><table>"
-        )
+        lines.append(f"<p>Where “{name}” looks, layer {layer}, head {head}, most first:</p><table>")
         for key in np.argsort(-weights, kind="stable")[:_TOLD_ROWS]:
             token = html.escape(item["tokens"][key])
             lines.append(f"<tr><td>{key}</td><td>{token}</td><td>{weights[key]:.3f}</td></tr>")

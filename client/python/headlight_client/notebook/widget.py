@@ -73,10 +73,10 @@ class ExplorerWidget(anywidget.AnyWidget):
     def keep(self) -> None:
         """Have in `saved` what is shown now."""
         if self._keeper is not None:
-            self.saved = self._keeper.keep(self.state)
+            self.set_trait("saved", self._keeper.keep(self.state))
 
     def _keep_later(self, _: object = None) -> None:
-        """Do so once nothing else is chosen; at once in a program without a loop, which has no page either."""
+        """Do so once nothing else is chosen; at once in a program without a loop."""
         if self._later is not None:
             self._later.cancel()
         try:
