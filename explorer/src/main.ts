@@ -59,7 +59,9 @@ const SILENT_MS = 2000;
  * The explorer as a widget of anywidget: the kernel has the client, and `state` is a trait, which either side changes.
  * Where the kernel does not answer, `saved` is shown: one that is gone never does, one that is busy later.
  */
-function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
+function render({ model, el: place }: { model: WidgetModel; el: HTMLElement }): () => void {
+  // JupyterLab takes the styles of its own element back.
+  const el = place.appendChild(document.createElement("div"));
   const source = new KernelSource(model);
   const saved = model.get("saved") as FileData | null | undefined;
   let hide = (): void => undefined;
@@ -89,9 +91,8 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     timer = setTimeout(() => show(held), SILENT_MS);
     source.info().then(live, () => undefined);
   } else live();
-  const height = `${model.get("height")}px`;
-  // JupyterLab makes what stands in a column as low as it likes; "nullpx" is no height.
-  Object.assign(el.style, { height, minHeight: height, overflow: "auto" });
+  // "nullpx" is no height.
+  Object.assign(el.style, { height: `${model.get("height")}px`, overflow: "auto" });
   el.toggleAttribute("data-compact", model.get("compact") === true);
   const release = keepKeys(el);
   return () => {

@@ -1,31 +1,18 @@
-"""A notebook that was run, saved and closed, wherever it is opened without the kernel that ran it."""
+"""What a widget embeds, shown where its kernel is silent; and its page moved from Python."""
 
-import html
-import json
-import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import headlight_client
-from tests.explorer.support.explored import PATIENCE_MS, Explorer, shown_weights
-from tests.explorer.support.jupyter import Jupyter
-from tests.explorer.support.notebooks import CLIENT, KEY, TEXT, Opened, printed, save, shown
+from tests.explorer.support.explored import Explorer
 from tests.explorer.support.reading import assert_shown, maps
 from tests.support.serving import Service
 
 pytestmark = pytest.mark.deploy
 
-CELLS = (
-    f"{CLIENT}explorer = Explorer(client, {TEXT!r}, heads=[(1, 2)], pinned=[4], height=700)\nexplorer",
-    "print(explorer.widget.saved['state'])",
-)
+TEXT = "The cat sat on the mat."
 FRAME = 'iframe[title="headlight explorer"]'
-WIDGETS = "application/vnd.jupyter.widget-state+json"
 MOUNT = """async traits => {
   const { default: widget } = await import(document.querySelector("script[type=module]").src);
   document.getElementById("headlight-explorer").remove();
@@ -62,65 +49,6 @@ MOUNT = """async traits => {
   const host = document.body.appendChild(document.createElement("div"));
   kernel.close = widget.render({ model, el: host });
 }"""
-
-
-def taken_apart(path: Path) -> tuple[str, str]:
-    """The output of the first cell without what GitHub takes out of it; and the page in its frame."""
-    shown = json.loads(path.read_text(encoding="utf-8"))["cells"][0]["outputs"][0]["data"]["text/html"]
-    output = "".join(shown)
-    frame = re.search('<iframe srcdoc="([^"]*)".*?</iframe>', output)
-    assert frame is not None
-    return re.sub(r' style="[^"]*"', "", output.replace(frame[0], "")), html.unescape(frame[1])
-
-
-def assert_told(told: str, expected: NDArray[np.float64]) -> None:
-    """The ten largest weights of a row, as HTML without scripts has them."""
-    rows = re.findall(r"<tr><td>(\d+)</td><td>[^<]+</td><td>([\d.]+)</td></tr>", told)
-    order = np.argsort(-expected)[:10]
-    assert [int(position) for position, _ in rows] == order.tolist()
-    assert np.allclose([float(weight) for _, weight in rows], expected[order], atol=0.001)
-
-
-@pytest.mark.parametrize("saves", [True, False])
-def test_it_is_shown_as_it_was(
-    jupyter: Jupyter, opened: Opened, guarded: Service, browser: Any, saves: bool
-) -> None:
-    """JupyterLab shows what was chosen last, where it saves widgets; an HTML page what was when it ran."""
-    jupyter.save_widgets(saves)
-    lab, path = shown(jupyter, opened, CELLS)
-    assert lab.page.locator(".headlight").evaluate("one => one.parentElement.clientHeight") == 700
-    lab.token(2).click()
-    lab.page.keyboard.press("]")
-    lab.becomes(lab.steps, [2, 2])
-    lab.page.wait_for_timeout(1200)  # until what is saved is read
-    lab.expect(printed(lab, 1)).to_contain_text("'pinned': [2]")
-    content = save(lab, path, "'pinned': [2]")
-    lab.page.goto("about:blank")
-    assert KEY not in content
-    assert (WIDGETS in content) == saves
-    expected = maps(guarded, TEXT)
-    if saves:
-        jupyter.end_kernels()
-        again = opened(path)
-        again.token(2).wait_for()
-        assert again.page.locator(".inputs").count() == 0
-        assert (again.steps(), again.pinned()) == ([2, 2], [2])
-        assert_shown(again.weights(), expected[2, 2, 2])
-        again.page.keyboard.press("[")
-        again.becomes(again.steps, [1, 2])
-        assert_shown(again.weights(), expected[1, 2, 2])
-        return
-    jupyter.convert(path, "--to", "html")
-    context = browser.new_context()
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
-    page.route(re.compile("^https?:"), lambda route: route.abort())  # what nbconvert itself loads
-    page.goto(path.with_suffix(".html").as_uri())
-    assert_shown(shown_weights(page.frame_locator(FRAME)), expected[1, 2, 4])
-    assert page.locator(FRAME).evaluate("one => one.clientHeight") == 700
-    context.close()
-    told, _ = taken_apart(path)
-    assert_told(told, expected[1, 2, 4])
 
 
 @pytest.fixture
@@ -199,5 +127,5 @@ def test_maps_beyond_the_bound_are_left_out(
     monkeypatch.setattr("headlight_client.notebook.held.LARGEST_SAVED", 4000)
     mounted(tab, headlight_client.Explorer(client, TEXT, heads=[(1, 2)], pinned=[3]))
     assert_shown(tab.weights(), maps(served)[1, 2, 3])
-    tab.page.keyboard.press("]")
+    tab.token(3).press("]")
     tab.page.get_by_text("This file holds the maps of layer 1.").first.wait_for()

@@ -50,14 +50,17 @@ class Jupyter:
 
     def end_kernels(self) -> None:
         """Shut all kernels down, as its menu does."""
-        for session in httpx.get(f"{self.url}/api/sessions", trust_env=False).json():
-            httpx.delete(f"{self.url}/api/sessions/{session['id']}", trust_env=False)
+        with httpx.Client(base_url=self.url, trust_env=False) as http:
+            http.get("/lab").raise_for_status()
+            headers = {"X-XSRFToken": http.cookies["_xsrf"]}
+            for session in http.get("/api/sessions").raise_for_status().json():
+                http.delete(f"/api/sessions/{session['id']}", headers=headers).raise_for_status()
 
-    def save_widgets(self, saves: bool) -> None:
-        """What *Settings, Save Widget State Automatically* sets."""
+    def save_widgets(self) -> None:
+        """Choose *Settings, Save Widget State Automatically*."""
         path = self.folder / "jupyterlab_settings_dir" / _SAVE_WIDGETS
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"saveState": saves}), encoding="utf-8")
+        path.write_text(json.dumps({"saveState": True}), encoding="utf-8")
 
     def convert(self, notebook: Path, *options: str) -> None:
         """Run nbconvert."""

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 _TEXT, _NAME = 1_000_000, 500
 """Characters, as JavaScript counts them."""
 _LARGEST_INDEX, _LONGEST_LIST = 99_999, 2_000
-_SINGLE_VIEWS = ("text", "heads", "fingerprints", "lines", "matrix", "flow", "pairs", "why", "table")
-VIEWS = (*_SINGLE_VIEWS, "compare")
+_SINGLE_VIEWS = ("text", "heads", "fingerprints", "lines", "matrix", "flow", "pairs", "table")
+VIEWS = (*_SINGLE_VIEWS, "why", "compare")
 _SWITCH = ("off", "on")
 _SHOWN = 60
 """Characters of a value that a message quotes."""
