@@ -69,6 +69,8 @@ def test_axe_finds_nothing(sized: Explorer, axe: str) -> None:
     sized.open(text=TEXT, prompt="none of its prompts")
     sized.page.get_by_role("alert").wait_for()
     found["problem"] = violations(sized, axe)
+    # The browser tells of that refusal, too.
+    sized.problems[:] = [one for one in sized.problems if "422 (Unprocessable" not in one]
     assert {name: some for name, some in found.items() if some} == {}
 
 
