@@ -73,7 +73,14 @@ async function smaller(module) {
     ecma: 2022,
     // Functions that are written without `this` have no prototypes here. `unsafe` writes `NaN` for `Number.NaN`, and the
     // like; gzip finds more in statements than in conditions.
-    compress: { passes: 3, unsafe: true, unsafe_arrows: true, conditionals: false, if_return: false },
+    compress: {
+      passes: 3,
+      unsafe: true,
+      unsafe_arrows: true,
+      conditionals: false,
+      if_return: false,
+      lhs_constants: false,
+    },
     format: { preamble: `/* sources sha256:${checksum()} */` },
   });
   return code;

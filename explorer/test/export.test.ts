@@ -52,13 +52,16 @@ test("Numbers become the nearest of half precision", () => {
 
 test("A file gives the rows and heads of its layers, and says what it does not hold", async () => {
   const source = new EmbeddedSource(data);
-  const row = await source.attention("", { model: "m", layers: [3], heads: [1], queries: [0], dtype: "float16" });
+  const text = data.state.text!;
+  const row = await source.attention(text, { model: "m", layers: [3], heads: [1], queries: [0], dtype: "float16" });
   assert.deepEqual([...row.items[0]!.attention!.data], [0.125, 2]);
   assert.deepEqual(row.items[0]!.heads, [1]);
-  const layer = (await source.layer("", { model: "m", layers: [3], dtype: "float16" })).items[0]!;
+  const layer = (await source.layer(text, { model: "m", layers: [3], dtype: "float16" })).items[0]!;
   assert.deepEqual([...mapOf(layer, 1)], [0.125, 2, 3, -4]);
-  await assert.rejects(source.attention("", { model: "m", layers: [4] }), /holds the maps of layer 3/);
-  await assert.rejects(source.attention("", { model: "m", layers: [3], level: "word" }), /as they were saved/);
+  await assert.rejects(source.attention(text, { model: "m", layers: [4] }), /holds the maps of layer 3/);
+  await assert.rejects(source.attention(text, { model: "m", layers: [3], level: "word" }), /as they were saved/);
+  await assert.rejects(source.attention("another", { model: "m", layers: [3] }), /as they were saved/);
+  await assert.rejects(source.attention("another", { summary: true }), /as they were saved/);
 });
 
 test("No text of the file ends an element", () => {

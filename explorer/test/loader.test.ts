@@ -32,7 +32,7 @@ function stand(failures: Error[] = []): { source: Source; asked: AttentionOption
     const item = { heads: [0], size: 2, halves: Uint16Array.from([1, 0, 0.5, 0.5], toHalf) };
     return new Answer("m", [item], { input_tokens: 2 }, null, [], null);
   };
-  return { source: { kind: "http", layer } as unknown as Source, asked };
+  return { source: { layer } as unknown as Source, asked };
 }
 
 const pause = () => new Promise((resolve) => setTimeout(resolve, 20));
@@ -82,7 +82,7 @@ test("An answer that is cancelled leaves the others that are on their way", asyn
     await pause();
     return { usage: { input_tokens: 2 } };
   };
-  const loader = new Loader({ kind: "http", ask } as unknown as Source);
+  const loader = new Loader({ ask } as unknown as Source);
   const [gone, kept] = ["word", "token"].map((unit) => ({ path: "/explain", body: { unit } }));
   for (const one of [gone, kept]) loader.answer(one);
   await Promise.resolve();

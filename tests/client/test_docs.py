@@ -31,4 +31,4 @@ def test_the_page_prints_what_it_shows(service: Service) -> None:
 
 def test_all_its_examples_are_run() -> None:
     """A block of Python without what it prints would not be tested."""
-    assert PAGE.count("```python\n") == len(BLOCKS) == 9
+    assert PAGE.count("```python\n") == len(BLOCKS) == 10

@@ -75,7 +75,7 @@ def test_pages_above_25_megabytes_are_refused(client: Headlight, monkeypatch: py
     """With a sentence that says what to do; a notebook shows one layer in place of all, if that fits."""
     explorer = Explorer(client, TEXT * 4, heads=[(2, 0)])
     one = len(explorer.html(layers=[2]).encode())
-    monkeypatch.setattr("headlight_client.notebook.explorer.LARGEST_FILE", 1.2 * one)
+    monkeypatch.setattr("headlight_client.notebook.held.LARGEST_FILE", 1.2 * one)
     monkeypatch.setattr(page, "LARGEST_FILE", 1.2 * one)
     with pytest.raises(ValueError, match="more than 25 MB: choose fewer layers, or a shorter text"):
         explorer.html()
@@ -161,28 +161,19 @@ def test_a_service_that_is_gone_is_an_error_of_the_page(sent: list[tuple[Any, li
     assert "error" in answer
 
 
-def test_traits_have_neither_maps_nor_keys(client: Headlight) -> None:
-    """A saved notebook has what was chosen, and the explorer itself."""
-    explorer = Explorer(client, TEXT, pinned=[2])
-    state = explorer.widget.get_state()
-    assert state["state"] == {"text": TEXT, "pinned": [2]} == explorer.state
-    assert state["keyed"] is True
-    assert "secret-key" not in str(state)
-    assert state["_esm"] == (FOLDER / "explorer.js").read_text(encoding="utf-8")
-    explorer.widget.state = {"text": "other"}
-    assert explorer.state == {"text": "other"}
-
-
 def test_notebooks_show_a_widget_or_a_page(client: Headlight, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The widget with anywidget, and nothing that holds maps; without it a frame that holds the page."""
+    """The widget with anywidget, beside it what it embeds; without it a frame that holds the page."""
+    shown, _ = Explorer(client, TEXT, embed=False)._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in shown
+    assert "text/html" not in shown
     explorer = Explorer(client, TEXT)
     shown, _ = explorer._repr_mimebundle_()
-    assert "application/vnd.jupyter.widget-view+json" in shown
+    assert 'sandbox="allow-scripts' in shown["text/html"]
     assert explorer._repr_html_() is None
     monkeypatch.setitem(sys.modules, "anywidget", None)
-    shown = Explorer(client, TEXT)._repr_mimebundle_()
-    assert shown["text/html"].startswith("<iframe srcdoc=")
-    assert 'sandbox="allow-scripts' in shown["text/html"]
+    shown = Explorer(client, TEXT, height=300)._repr_mimebundle_()
+    assert '<iframe srcdoc="' in shown["text/html"]
+    assert 'height="300"' in shown["text/html"]
 
 
 def test_the_wheel_has_the_explorer_that_the_service_serves(tmp_path: Path) -> None:

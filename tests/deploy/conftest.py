@@ -18,6 +18,25 @@ def cpu_image() -> Iterator[str]:
         yield image
 
 
+SLOWEST = ("test_prometheus", "test_browser_notebook", "test_browser_pictures", "test_browser_access")
+"""Files that take longest, and have few tests."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have pytest-xdist begin with the files as they are ordered: it would with those of the most tests.
+
+    The one that watches the service for minutes would then run last, beside processes without work.
+    """
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order them: the slowest first."""
+    order = {name: at for at, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tell what was measured."""
     if FACTS:

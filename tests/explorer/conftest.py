@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from tests.explorer.support.explored import Explorer, chromium
+from tests.explorer.support.notebooks import guarded, jupyter, opened
 from tests.explorer.support.planted import HEADS, LAYERS, WORDS, write_planted
 from tests.references.checkpoints import write_bert
 from tests.support.serving import Service, serve
 
+__all__ = ["guarded", "jupyter", "opened"]
+
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """One Chromium for all tests; each gets a profile of its own."""
+    """One Chromium for all tests."""
     with chromium() as started:
         yield started
 
@@ -37,12 +40,28 @@ def served(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield started
 
 
-@pytest.fixture
-def tab(browser: Any, served: Service) -> Iterator[Explorer]:
-    """A tab, about which the browser has nothing to report at the end of the test."""
+@pytest.fixture(scope="session")
+def profile(browser: Any) -> Iterator[Any]:
+    """One profile for tests that need none of their own: making one takes longer than loading the page.
+
+    What the explorer keeps belongs to a tab; what a test sets besides, the fixture below takes back.
+    """
     context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
-    explorer = Explorer(context.new_page(), served.url)
-    yield explorer
-    found = explorer.found()
+    context.new_page()  # with its last tab a profile would close what renders the next
+    yield context
     context.close()
+
+
+@pytest.fixture
+def tab(profile: Any, served: Service) -> Iterator[Explorer]:
+    """A new tab, about which the browser has nothing to report at the end of the test."""
+    explorer = Explorer(profile.new_page(), served.url)
+    yield explorer
+    try:
+        found = explorer.found()
+    finally:
+        profile.set_offline(False)
+        profile.clear_permissions()
+        for page in profile.pages[1:]:
+            page.close()
     assert found == []

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.explorer.support.explored import THEMES, Explorer, weight_text
 from tests.explorer.support.planted import HEADS, LAYERS, WORDS
 from tests.explorer.support.reading import HALF, maps
-from tests.explorer.test_browser_access import SPILL, axe, violations
+from tests.explorer.test_browser_access import SPILL, axe, looking, violations
 from tests.references.checkpoints import write_bert
 from tests.support.serving import Service, serve
 
@@ -213,10 +213,9 @@ def test_the_most_similar_head_is_found(tab: Explorer, served: Service) -> None:
 
 @pytest.mark.parametrize("width", [390, 1024, 1440])
 @pytest.mark.parametrize("theme", THEMES)
-def test_it_is_accessible_and_fits(browser: Any, served: Service, axe: str, theme: str, width: int) -> None:
+def test_it_is_accessible_and_fits(tab: Explorer, axe: str, theme: str, width: int) -> None:
     """Axe finds nothing, nothing spills, and pointing at tokens moves none of them."""
-    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=theme)
-    tab = Explorer(context.new_page(), served.url)
+    looking(tab, theme, width)
     tab.open(**COMPARED, besideText=OTHER, besideHead="own", besideHeads=[[2, 1]], heads=[[1, 2]])
     ranked(tab)
     assert violations(tab, axe) == []
@@ -228,8 +227,6 @@ def test_it_is_accessible_and_fits(browser: Any, served: Service, axe: str, them
     for i in range(len(LABELS)):
         units.nth(i).hover()
         assert units.evaluate_all(places) == before
-    assert tab.found() == []
-    context.close()
 
 
 def test_tokens_can_be_aligned_by_what_is_the_same(tab: Explorer) -> None:

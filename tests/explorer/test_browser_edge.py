@@ -9,7 +9,7 @@ import pytest
 from tests.explorer.support.explored import THEMES, Explorer, weight_text
 from tests.explorer.support.planted import HEADS, LAYERS
 from tests.explorer.support.reading import maps
-from tests.explorer.test_browser_access import SPILL, axe, violations
+from tests.explorer.test_browser_access import SPILL, axe, looking, violations
 from tests.support.serving import Service
 
 pytestmark = pytest.mark.deploy
@@ -136,14 +136,11 @@ def test_lines_lead_from_text_to_text(tab: Explorer, served: Service, block: str
 
 @pytest.mark.parametrize("width", [390, 1024, 1440])
 @pytest.mark.parametrize("theme", THEMES)
-def test_it_is_accessible_and_fits(browser: Any, served: Service, axe: str, theme: str, width: int) -> None:
+def test_it_is_accessible_and_fits(tab: Explorer, axe: str, theme: str, width: int) -> None:
     """Axe finds nothing in any view that follows an edge, and nothing spills."""
-    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=theme)
-    tab = Explorer(context.new_page(), served.url)
+    looking(tab, theme, width)
     for view in ("text", "heads", "matrix", "lines", "table"):
         tab.open(**{**EDGE, "text": PAIR[0], "pair": PAIR[1]}, view=view, cells="edge", linesOf="ab")
         assert violations(tab, axe) == [], view
         wide = tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
         assert (tab.page.evaluate(SPILL) if wide else []) == [], view
-    assert tab.found() == []
-    context.close()

@@ -20,9 +20,8 @@ from tests.explorer.support.explained import (
     told_units,
 )
 from tests.explorer.support.explored import THEMES, Explorer
-from tests.explorer.test_browser_access import SPILL, axe, violations
+from tests.explorer.test_browser_access import SPILL, axe, looking, violations
 from tests.explorer.test_browser_exports import EDGE, SVG
-from tests.support.serving import Service
 
 pytestmark = pytest.mark.deploy
 __all__ = ["axe", "served"]
@@ -103,22 +102,16 @@ def test_it_is_exported_as_a_page(dialog: Explorer, browser: Any) -> None:
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("model", CASES)
 def test_it_is_accessible(
-    browser: Any,
-    served: Service,
+    tab: Explorer,
     axe: str,
     model: str,
     theme: str,
     width: int,
 ) -> None:
     """In both themes and on a phone, with heads ablated: axe finds nothing, and nothing spills."""
-    context = browser.new_context(
-        viewport={"width": width, "height": 844}, color_scheme=theme, reduced_motion="reduce"
-    )
-    tab = Explorer(context.new_page(), served.url)
+    looking(tab, theme, width, 844)
     tab.open(**CASES[model], model=model, view="why", effects="on", ablated=[[0, 2]], labelled=3)
     swept(tab)
     assert violations(tab, axe) == []
     wide = tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
     assert (tab.page.evaluate(SPILL) if wide else []) == []
-    assert tab.found() == []
-    context.close()

@@ -10,11 +10,12 @@ import {
 } from "../../../client/js/src/index.js";
 import { type Labels, readLayer } from "./maps.js";
 import { type FileData, halvesOf, type PackedItem, unpack } from "./packed.js";
+import { inputsOf } from "./requests.js";
 import type { Answer, Assets, Source } from "./source.js";
 import { type Question, questionKey } from "./why.js";
 
 export class EmbeddedSource implements Source {
-  readonly kind = "embedded";
+  readonly held = true;
   readonly #overview: AttentionMaps;
 
   constructor(readonly data: FileData) {
@@ -25,19 +26,22 @@ export class EmbeddedSource implements Source {
     return this.data.info;
   }
 
-  async tokenize(_: Inputs) {
+  async tokenize() {
     return this.#answer(this.#overview);
   }
 
   /** Answer from what the file holds; throws an Error that says what that is. */
-  async attention(_: Inputs, options: AttentionOptions) {
-    if (options.summary) return this.#answer(this.#overview);
+  async attention(inputs: Inputs, options: AttentionOptions) {
+    if (options.summary) {
+      this.#check({ inputs }, {});
+      return this.#answer(this.#overview);
+    }
     const { heads, queries, keys } = options;
-    return this.#answer(selected(unpack(this.#held(options)), { head: heads, query: queries, key: keys }));
+    return this.#answer(selected(unpack(this.#held(inputs, options)), { head: heads, query: queries, key: keys }));
   }
 
-  async layer(_: Inputs, options: AttentionOptions) {
-    const item = this.#held(options);
+  async layer(inputs: Inputs, options: AttentionOptions) {
+    const item = this.#held(inputs, options);
     const { float16 } = item["attention"] as { float16: string };
     return this.#answer(readLayer(item as unknown as Labels, halvesOf(float16)));
   }
@@ -50,20 +54,27 @@ export class EmbeddedSource implements Source {
     return found;
   }
 
+  /** Throw an Error if something else is asked than what the file holds of its input. */
+  #check(asked: object, held: object): void {
+    const { text = "", pair = null } = this.data.state;
+    if (!sameFields(asked, { ...held, inputs: inputsOf({ text, pair }) })) {
+      throw new Error("This file holds maps as they were saved. Open the explorer of a service for other ones.");
+    }
+  }
+
   /** The layer that options ask for. */
-  #held(options: AttentionOptions): PackedItem {
+  #held(inputs: Inputs, options: AttentionOptions): PackedItem {
     const { signal: _, layers, heads: _heads, queries: _queries, keys: _keys, dtype: _dtype, ...fields } = options;
     const { interventions = [], ...held } = this.data.fields;
     // Requests name the heads that count for them.
     const own = interventions.filter((one) => one.kind === "heads" && one.layer < (layers?.[0] as number));
-    if (!sameFields(fields, own.length > 0 ? { ...held, interventions: own } : held)) {
-      throw new Error("This file holds maps as they were saved. Open the explorer of a service for other ones.");
-    }
+    this.#check({ ...fields, inputs }, own.length > 0 ? { ...held, interventions: own } : held);
     const all = this.data.layers.map((item) => [(item["layers"] as number[])[0]!, item] as const);
     const found = all.find(([layer]) => layer === layers?.[0]);
     if (found === undefined || layers?.length !== 1) {
       const held = all.map(([layer]) => layer).join(", ");
-      throw new Error(`This file holds the maps of layer ${held}. Open the explorer of a service for the others.`);
+      const what = held ? `layer ${held}` : "no layer";
+      throw new Error(`This file holds the maps of ${what}. Open the explorer of a service for the others.`);
     }
     return found[1];
   }

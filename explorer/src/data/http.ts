@@ -7,7 +7,6 @@ const KEY = "headlight-key";
 
 /** The service at a URL. The key is kept in the tab's own storage, never in the URL. */
 export class HttpSource extends ServiceSource implements Source {
-  readonly kind = "http";
   #key = stored();
 
   constructor(readonly url: string) {

@@ -21,18 +21,25 @@ interface Answered {
   readonly error?: string;
 }
 
+/** Who waits for an answer. */
+interface Waiting {
+  readonly resolve: (response: Response) => void;
+  readonly reject: (reason: unknown) => void;
+}
+
 /** Never asked: the kernel knows where the service is. */
 const KERNEL = "http://kernel";
 const MESSAGE = "msg:custom";
+/** The event of another value of the trait with the state. */
+export const CHANGED = "change:state";
 
 let requests = 0;
 
 /** The service behind a widget. The kernel has the key. */
 export class KernelSource extends ServiceSource implements Source {
-  readonly kind = "kernel";
   readonly url: string;
   readonly keyed: boolean;
-  readonly #waiting = new Map<number, PromiseWithResolvers<Response>>();
+  readonly #waiting = new Map<number, Waiting>();
 
   constructor(readonly model: WidgetModel) {
     super();
@@ -55,18 +62,17 @@ export class KernelSource extends ServiceSource implements Source {
   }
 
   /** As `fetch`, of what the explorer asks: a path, an `Accept` and a body. */
-  readonly #fetch = (input: RequestInfo | URL, { headers, body, signal }: RequestInit = {}): Promise<Response> => {
-    const id = ++requests;
-    const waiting = withResolvers<Response>();
-    this.#waiting.set(id, waiting);
-    signal?.addEventListener("abort", () => {
-      this.#waiting.delete(id);
-      waiting.reject(signal.reason);
+  readonly #fetch = (input: RequestInfo | URL, { headers, body, signal }: RequestInit = {}): Promise<Response> =>
+    new Promise((resolve, reject) => {
+      const id = ++requests;
+      this.#waiting.set(id, { resolve, reject });
+      signal?.addEventListener("abort", () => {
+        this.#waiting.delete(id);
+        reject(signal.reason);
+      });
+      const path = String(input).slice(KERNEL.length);
+      this.model.send({ id, path, accept: new Headers(headers).get("Accept"), body: body ?? null });
     });
-    const path = String(input).slice(KERNEL.length);
-    this.model.send({ id, path, accept: new Headers(headers).get("Accept"), body: body ?? null });
-    return waiting.promise;
-  };
 
   readonly #receive = (content: unknown, buffers: readonly DataView[]): void => {
     const { id, status, headers, error } = content as Answered;
@@ -80,17 +86,4 @@ export class KernelSource extends ServiceSource implements Source {
         new Response((buffers[0] as BufferSource | undefined) ?? null, { status: status!, headers: headers! }),
       );
   };
-}
-
-interface PromiseWithResolvers<T> {
-  promise: Promise<T>;
-  resolve: (value: T) => void;
-  reject: (reason: unknown) => void;
-}
-
-/** `Promise.withResolvers`, which older browsers lack. */
-function withResolvers<T>(): PromiseWithResolvers<T> {
-  const parts = {} as PromiseWithResolvers<T>;
-  parts.promise = new Promise<T>((resolve, reject) => Object.assign(parts, { resolve, reject }));
-  return parts;
 }

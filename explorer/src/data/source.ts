@@ -15,7 +15,8 @@ import type { Json, Question } from "./why.js";
 export type Answer<T> = Pick<ClientAnswer<T>, "items" | "usage">;
 
 export interface Source {
-  readonly kind: "http" | "kernel" | "embedded";
+  /** Whether there is nothing but what it holds: a file, or what a notebook was saved with. */
+  readonly held?: boolean;
   /** The served models. */
   info(): Promise<Info>;
   /** `POST /attention` of one text or one pair. */

@@ -5,7 +5,7 @@ import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import type { Overview } from "../data/overview.js";
 import { fitsWhole, inputsOf, layerFields, layersFields } from "../data/requests.js";
-import { useStore } from "../layout/context.js";
+import { PAGE, useStore } from "../layout/context.js";
 import { sentence } from "../layout/Problems.js";
 import { toFragment } from "../state/fragment.js";
 import type { Store } from "../state/store.js";
@@ -58,7 +58,7 @@ function Contents({ overview }: { overview: Overview }) {
       <p class="told" role="status">
         {work.told}
       </p>
-      {store.source.kind === "embedded" && <p class="note">This page is a file: it has no service to ask.</p>}
+      {store.source.held && <p class="note">This page is a file: it has no service to ask.</p>}
     </>
   );
 }
@@ -170,9 +170,9 @@ function Pictures({ overview, work }: { overview: Overview; work: Work }) {
 
 /** The address of what is shown; a notebook has none. */
 function Link({ work }: { work: Work }) {
-  const { source, state } = useStore();
+  const { state } = useStore();
   const field = useRef<HTMLTextAreaElement>(null);
-  if (source.kind === "kernel") return null;
+  if (document.getElementById(PAGE) === null) return null;
   const copy = async (): Promise<string> => {
     const fragment = await toFragment(state.peek());
     field.current!.value = `${location.href.replace(/#.*/s, "")}#${fragment}`;

@@ -212,6 +212,7 @@ export class Recorder {
   }
 }
 
-function box(x: number, y: number, width: number, height: number): string {
+/** The attributes of a rectangle. */
+export function box(x: number, y: number, width: number, height: number): string {
   return `x="${round(x)}" y="${round(y)}" width="${round(width)}" height="${round(height)}"`;
 }

@@ -2,7 +2,7 @@
 
 import { drawnInto, pixelDensity } from "../views/canvas.js";
 import { drawnCanvas, MOST_CELLS, type Place } from "./cells.js";
-import { MOST_LINES, Recorder } from "./recorder.js";
+import { box, MOST_LINES, Recorder } from "./recorder.js";
 import { wrapped } from "./title.js";
 import { escaped, round } from "./xml.js";
 
@@ -186,9 +186,7 @@ class Walk {
   #rect([x, y, width, height]: Place, look: string): void {
     if (width <= 0 || height <= 0) return;
     this.#grow(x, y, width, height);
-    this.#parts.push(
-      `<rect x="${round(x)}" y="${round(y)}" width="${round(width)}" height="${round(height)}" ${look}/>`,
-    );
+    this.#parts.push(`<rect ${box(x, y, width, height)} ${look}/>`);
   }
 
   /** A text, line by line. */
@@ -229,11 +227,7 @@ class Walk {
     if (recorder !== undefined) {
       const { x: dx, y: dy, width: across, height: down } = extentOf(recorder.parts, width, height);
       this.#grow(x + dx, y + dy, across, down);
-      this.#parts.push(
-        `<svg x="${round(x)}" y="${round(y)}" width="${round(width)}" height="${round(height)}" overflow="hidden">`,
-        ...recorder.parts,
-        "</svg>",
-      );
+      this.#parts.push(`<svg ${box(x, y, width, height)} overflow="hidden">`, ...recorder.parts, "</svg>");
       return;
     }
     this.#grow(x, y, width, height);

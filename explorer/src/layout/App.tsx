@@ -4,7 +4,7 @@ import { useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Store } from "../state/store.js";
 import { Controls } from "./Controls.js";
-import { StoreContext } from "./context.js";
+import { isGuest, StoreContext } from "./context.js";
 import { Footer } from "./Footer.js";
 import { followFirstLook } from "./firstLook.js";
 import { Header } from "./Header.js";
@@ -20,21 +20,16 @@ export function App({ store }: { store: Store }) {
   useEffect(() => followKeys(store, root.current!), [store]);
   useEffect(() => followFirstLook(store), [store]);
   useSignalEffect(() => {
-    if (store.source.kind === "kernel") return;
+    if (isGuest(root.current!)) return;
     // `color-scheme` of the page colours scroll bars and the ground behind it.
     document.documentElement.dataset["headlightTheme"] = store.dark.value ? "dark" : "light";
   });
   return (
     <StoreContext.Provider value={store}>
-      <div
-        class="headlight"
-        ref={root}
-        data-source={store.source.kind}
-        data-theme={store.dark.value ? "dark" : "light"}
-      >
+      <div class="headlight" ref={root} data-theme={store.dark.value ? "dark" : "light"}>
         <Header />
         <main class="main">
-          {store.source.kind !== "embedded" && <Inputs />}
+          {!store.source.held && <Inputs />}
           <Problems />
           <Controls />
           <ViewPanel />

@@ -16,7 +16,7 @@ export function Controls() {
   const wide = useMemo(() => matchMedia(WIDE).matches, []);
   const rollout = fields.weights.value === "rollout";
   // A file holds weights of one kind.
-  const free = store.source.kind !== "embedded";
+  const free = !store.source.held;
   return (
     <section class="controls" aria-label="Controls">
       <HeadSteps />

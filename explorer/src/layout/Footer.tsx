@@ -23,7 +23,7 @@ export function Footer() {
           </>
         )}
       </p>
-      {source.kind === "http" && <a href={new URL("docs", source.url).href}>API documentation</a>}
+      {source.useKey && <a href={new URL("docs", source.url).href}>API documentation</a>}
       <p class="timing">
         {loader.waiting.value > 0
           ? "Loading…"

@@ -56,7 +56,7 @@ function Prompt() {
   const store = useStore();
   const model = store.model.value;
   const names = Object.keys(model?.prompts ?? {});
-  if (model === null || names.length === 0 || store.source.kind === "embedded") return null;
+  if (model === null || names.length === 0 || store.source.held) return null;
   const usual = model.default_prompt_name;
   const { prompt } = store.fields;
   return (

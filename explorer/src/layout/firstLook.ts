@@ -15,8 +15,7 @@ export function followFirstLook(store: Store): () => void {
   const { fields, loader } = store;
   return effect(() => {
     const shown = store.shown.value;
-    // A file was saved with what was chosen.
-    if (shown === null || store.source.kind === "embedded") return;
+    if (shown === null) return;
     if (fields.heads.value.length > 0 || fields.pinned.value.length > 0) return;
     const id = tellingHead(shown);
     let edge: Telling | null = null;

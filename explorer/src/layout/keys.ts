@@ -1,6 +1,7 @@
 /** The keys that work everywhere on the page. */
 
 import type { Store } from "../state/store.js";
+import { isGuest } from "./context.js";
 import { openHelp } from "./Help.js";
 
 /** Whether Shift was down when a key was last pressed or released. */
@@ -34,7 +35,7 @@ export function followKeys(store: Store, root: HTMLElement): () => void {
     act();
   };
   // A notebook has keys of its own: there, only those pressed within the explorer count.
-  const listened = store.source.kind === "kernel" ? root : document;
+  const listened = isGuest(root) ? root : document;
   const listeners = [
     [listened, "keydown", press, false],
     [root, "keydown", note, true],

@@ -28,7 +28,7 @@ function edgeOf(store: Store, overview: Overview): Edge | null {
   const [query, key] = pinned.map((position) => overview.units[position]!.label);
   const edge = { overview, title: `“${query}” → “${key}”`, error: null };
   const { loader } = store;
-  if (loader.source.kind === "embedded") {
+  if (loader.source.held) {
     const [i, j] = pinned.map((position) => overview.indexOf.get(position)!);
     // A file holds some of the layers.
     const rate = ([layer, head]: HeadId): number => {

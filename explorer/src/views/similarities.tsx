@@ -22,7 +22,7 @@ export function SimilarityTable({ overview: { subject } }: ViewProps) {
   const entered = [subject.text, subject.pair, fields.besideText.value, fields.besidePair.value];
   const texts = [...new Set(entered)].filter((text) => text !== null && text !== "") as string[];
   // What other models say of two texts stands above every view.
-  if (texts.length < 2 || taskOf(subject.model) !== "similarity" || loader.source.kind === "embedded") return null;
+  if (texts.length < 2 || taskOf(subject.model) !== "similarity" || loader.source.held) return null;
   const body = { texts, ...textFields(subject), ...ablation(subject) };
   const loaded = loader.answer<Similarities>({ path: "/similarity", body }).value;
   if (loaded.state === "loading") return <p class="note">Loading…</p>;

@@ -81,6 +81,18 @@ def number(text: str) -> float:
     return float(text.replace("−", "-").replace("≈", "").replace("+", ""))
 
 
+def shown_weights(place: Any) -> dict[int, float]:
+    """The weights of the table beside the text, of a page or a frame, by their positions: all of them."""
+    place.locator(".row-table tbody tr").first.wait_for()
+    more = place.get_by_role("button", name=re.compile(r"^Show all"))
+    if more.count():
+        more.click()
+    rows = place.locator(".row-table tbody tr").evaluate_all(
+        "all => all.map(row => [...row.cells].map(cell => cell.innerText))"
+    )
+    return {int(row[0]): number(row[2]) for row in rows}
+
+
 @dataclass
 class Explorer:
     """One tab. `problems` are what the browser reported: errors, blocked loads, requests to elsewhere."""
@@ -167,14 +179,7 @@ class Explorer:
 
     def weights(self) -> dict[int, float]:
         """The weights of the table beside the text by their positions: all of them."""
-        more = self.page.get_by_role("button", name=re.compile(r"^Show all"))
-        self.page.locator(".row-table tbody tr").first.wait_for()
-        if more.count():
-            more.click()
-        rows = self.page.locator(".row-table tbody tr").evaluate_all(
-            "all => all.map(row => [...row.cells].map(cell => cell.innerText))"
-        )
-        return {int(row[0]): number(row[2]) for row in rows}
+        return shown_weights(self.page)
 
     def chosen(self) -> list[list[int]]:
         """The heads that the grid shows as chosen."""

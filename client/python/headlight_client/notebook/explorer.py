@@ -1,22 +1,22 @@
 """`Explorer`: the page that shows attention, in a notebook or as a file."""
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from headlight_client.answers import AttentionMaps
 from headlight_client.client import Headlight
 from headlight_client.notebook.assets import assets
-from headlight_client.notebook.page import LARGEST_FILE, document, framed, packed, too_large
+from headlight_client.notebook.fields import checked
+from headlight_client.notebook.held import Input
+from headlight_client.notebook.page import document, framed, told
 
 if TYPE_CHECKING:
     from headlight_client.notebook.widget import ExplorerWidget
 
-_THUMBNAIL = 64
-_PAGE_BYTES = 300_000
-"""The explorer without maps."""
+_LEAST_HEIGHT, _LARGEST_HEIGHT = 100, 10_000
+"""Pixels."""
 
 
 class Explorer:
@@ -27,23 +27,66 @@ class Explorer:
     As the last line of a cell it is a widget, with the extra `notebook`, which asks for maps when a view
     needs them; without it, a page that holds the maps. `state` are fields of the explorer's links, such as
     `view="heads"`, `heads=[(3, 1)]`, `pinned=[8]` and `weights="rollout"`.
+
+    `embed` saves at most 1 MB of maps with the notebook, which shows them where no kernel runs: all layers,
+    or those of the chosen heads; None does so for one text. `height` is in pixels: what needs more scrolls.
+    `compact` shows the view alone, without the fields and the tabs around it.
     """
 
-    def __init__(self, client: Headlight, *texts: str, model: str | None = None, **state: Any) -> None:
-        """Raise ValueError unless there are one or two texts."""
+    def __init__(
+        self,
+        client: Headlight,
+        *texts: str,
+        model: str | None = None,
+        embed: bool | None = None,
+        height: int | None = None,
+        compact: bool = False,
+        **state: Any,
+    ) -> None:
+        """Raise ValueError unless there are one or two texts, and for a field or a value that links lack."""
         if len(texts) not in (1, 2):
             raise ValueError(
                 f"Explorer(client, …) has {len(texts)} texts: pass a text, or the two texts of a pair."
             )
+        if embed not in (None, True, False):
+            raise ValueError(f"embed is {embed!r}: pass True, False, or None, which is True for one text.")
         self._client = client
         self._widget: ExplorerWidget | None = None
-        given = {"text": texts[0], "pair": texts[1] if len(texts) > 1 else None, "model": model, **state}
-        self._state = {name: value for name, value in given.items() if value is not None}
+        self._embed = len(texts) == 1 if embed is None else embed
+        self._height, self._compact = _checked_height(height), bool(compact)
+        given = {"text": texts[0], "pair": texts[1] if len(texts) > 1 else None, "model": model}
+        self._state = checked({**given, **state})
 
     @property
     def state(self) -> dict[str, Any]:
-        """The fields of the explorer's links that are chosen now; those left out are initial."""
+        """The fields of the explorer's links that are chosen now; those left out are initial.
+
+        Assigning them all moves the page. Raises ValueError for a field or a value that links do not have.
+        """
         return dict(self._state if self._widget is None else self._widget.state)
+
+    @state.setter
+    def state(self, state: Mapping[str, Any]) -> None:
+        self._state = checked(state)
+        if self._widget is not None:
+            self._widget.state = self._state
+
+    def update(self, **fields: Any) -> None:
+        """Choose some fields, and leave the others as they are; None makes one initial.
+
+        Pins are of the tokens of a text: another text or level takes them out. Raises as `state` does.
+        """
+        before = self.state
+        moved = any(name in fields and fields[name] != before.get(name) for name in ("text", "pair", "level"))
+        self.state = {**before, **({"pinned": None} if moved else {}), **fields}
+
+    def observe(self, handler: Callable[[Any], None]) -> None:
+        """Call `handler(change)` whenever another state is chosen, in the page or here.
+
+        `change["new"]` and `change["old"]` are states. `explorer.widget.unobserve(handler, "state")` ends it.
+        Raises ModuleNotFoundError without anywidget.
+        """
+        self.widget.observe(handler, "state")
 
     @property
     def widget(self) -> "ExplorerWidget":
@@ -54,7 +97,9 @@ class Explorer:
         if self._widget is None:
             from headlight_client.notebook.widget import ExplorerWidget  # noqa: PLC0415
 
-            self._widget = ExplorerWidget(self._client, self._state)
+            self._widget = ExplorerWidget(
+                self._client, self._state, embed=self._embed, height=self._height, compact=self._compact
+            )
         return self._widget
 
     def html(self, layers: Literal["all"] | Sequence[int] = "all") -> str:
@@ -63,73 +108,46 @@ class Explorer:
         Raises ValueError if it has more than 25 MB, about what one layer of 12 heads has for 850 tokens, and
         HeadlightError.
         """
-        state = self.state
-        info = self._client.info()
-        name = state.get("model") or next(model.name for model in info.models if model.attention)
-        (model,) = (model for model in info.document["models"] if model["name"] == name)
-        fields = {"model": name, **_prompt(state.get("prompt"))}
-        first = self._client.attention(
-            self._inputs,
-            **fields,
-            **_overview_weights(state),
-            thumbnail=_THUMBNAIL,
-            summary=True,
-            dtype="float16",
-        )
-        chosen = range(model["layers"]) if layers == "all" else layers
-        self._check_size(first[0], len(chosen), model["heads"])
-        maps = [
-            self._client.attention(
-                self._inputs, **fields, **_weights(state), layers=[layer], dtype="float16"
-            )[0]
-            for layer in chosen
-        ]
-        data = {
-            "version": 1,
-            "info": {**info.document, "models": [model]},
-            "state": {**state, "model": name},
-            "fields": {**fields, **_weights(state)},
-            "tokens": first.usage["input_tokens"],
-            "overview": packed(first[0]),
-            "layers": [packed(item) for item in maps],
-        }
-        return document(data, assets())
+        return self._document(Input(self._client, self.state).page(layers))
 
     def save(self, path: str | Path, layers: Literal["all"] | Sequence[int] = "all") -> None:
         """Write the page of `html` to a file; raises as it does, and OSError."""
         Path(path).write_text(self.html(layers), encoding="utf-8")
 
-    @property
-    def _inputs(self) -> Any:
-        text, pair = self.state.get("text", ""), self.state.get("pair")
-        return text if pair is None else [(text, pair)]
+    def _document(self, data: Mapping[str, Any]) -> str:
+        return document(data, assets(), self._compact)
 
-    def _check_size(self, item: AttentionMaps, layers: int, heads: int) -> None:
-        """Raise ValueError before maps are loaded for nothing."""
-        rows = len(item.queries or ())
-        weights = layers * heads * rows**2 + (0 if item.thumbnails is None else item.thumbnails.size)
-        if (size := _PAGE_BYTES + weights * 2 * 4 / 3) > LARGEST_FILE:
-            raise too_large(size)
+    def _frame(self, data: Mapping[str, Any]) -> str:
+        return framed(self._document(data), told(data), self._height)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        """Show the widget where anywidget is installed."""
+        """Show the widget where anywidget is installed, and beside it what it embeds."""
         if (page := self._repr_html_()) is not None:
             return {"text/html": page, "text/plain": repr(self)}
-        return self.widget._repr_mimebundle_(include=include, exclude=exclude)
+        bundle = self.widget._repr_mimebundle_(include=include, exclude=exclude)
+        if bundle is None:  # ipywidgets does not show it
+            return None
+        shown, metadata = bundle
+        shown["text/plain"] = repr(self)
+        self.widget.keep()
+        if self.widget.saved is not None:
+            shown["text/html"] = self._frame(self.widget.saved)
+        return shown, metadata
 
     def _repr_html_(self) -> str | None:
         """Show the page in a frame: with all layers, or if they are too large, that of the chosen head.
 
-        None where anywidget is installed: IPython would save the page, with its maps, beside the widget.
+        None where anywidget is installed: the widget comes with its own.
         """
         if find_spec("anywidget") is not None:
             return None
         heads = self.state.get("heads") or [(0, 0)]
         try:
+            held = Input(self._client, self.state)
             try:
-                return framed(self.html())
+                return self._frame(held.page("all"))
             except ValueError:
-                return framed(self.html([heads[-1][0]]))
+                return self._frame(held.page([heads[-1][0]]))
         except ValueError as error:
             return f"<p>{html.escape(str(error))}</p>"
 
@@ -139,31 +157,16 @@ class Explorer:
         return f"Explorer({', '.join(texts)})"
 
 
-def _prompt(prompt: str | None) -> dict[str, Any]:
-    if prompt is None:
-        return {}
-    return {"prompt_name": prompt} if prompt else {"prompt": ""}
-
-
-def _weights(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request for the maps, as the explorer itself sends them."""
-    weights, special = state.get("weights", "probability"), state.get("special", "keep")
-    fields: dict[str, Any] = {}
-    if weights == "rollout":
-        fields["aggregate"] = "rollout"
-    elif weights != "probability":
-        fields["weights"] = weights
-    if state.get("level", "token") == "word":
-        fields["level"] = "word"
-    if special != "keep":
-        fields["special_tokens"] = "drop"
-    if special == "renormalize" and weights != "score":
-        fields["renormalize"] = True
-    return fields
-
-
-def _overview_weights(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of statistics and thumbnails: of rollout, which is one map, the probabilities behind it."""
-    if state.get("weights") == "rollout":
-        state = {**state, "weights": "probability"}
-    return _weights(state)
+def _checked_height(height: int | None) -> int | None:
+    """Raise ValueError for what is no height in pixels."""
+    if height is None:
+        return None
+    if (
+        isinstance(height, bool)
+        or not isinstance(height, int)
+        or not (_LEAST_HEIGHT <= height <= _LARGEST_HEIGHT)
+    ):
+        raise ValueError(
+            f"height is {height!r}: pass whole pixels from {_LEAST_HEIGHT} to {_LARGEST_HEIGHT:,}, or None."
+        )
+    return height

@@ -19,6 +19,10 @@ _POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 _TITLE_CHARACTERS = 120
+HEIGHT = 860
+"""Pixels of a frame, unless it is given."""
+_TOLD_ROWS = 10
+_PLAIN = {"level": "token", "special": "keep", "weights": "probability", "direction": "from"}
 
 
 def packed(item: AttentionMaps) -> dict[str, Any]:
@@ -43,8 +47,8 @@ def _numbers(statistic: FloatArray) -> dict[str, Any]:
     return {"shape": list(statistic.shape), "values": values}
 
 
-def document(data: Mapping[str, Any], assets: Assets) -> str:
-    """Write the file. Nothing in the texts can end the elements that they stand in.
+def document(data: Mapping[str, Any], assets: Assets, compact: bool = False) -> str:
+    """Write the file, with `compact` of a view alone. Nothing in the texts can end the elements around them.
 
     Raises ValueError if it has more than 25 MB.
     """
@@ -63,7 +67,7 @@ def document(data: Mapping[str, Any], assets: Assets) -> str:
 <style>{style}</style>
 </head>
 <body>
-<div id="headlight-explorer"></div>
+<div id="headlight-explorer"{" data-compact" if compact else ""}></div>
 <script type="application/json" id="headlight-data">{content}</script>
 <script type="module">{script}</script>
 </body>
@@ -81,10 +85,50 @@ def too_large(size: float) -> ValueError:
     )
 
 
-def framed(page: str) -> str:
-    """Put a page into a frame, which reaches neither the notebook around it nor the network."""
+def framed(page: str, told: str, height: int | None = None) -> str:
+    """Put a page into a frame, which reaches neither the notebook around it nor the network.
+
+    It lies over `told`, HTML without scripts, which is left where frames are taken out, as on GitHub.
+    """
     content = html.escape(page, quote=True)
+    high = height or HEIGHT
     return (
+        f'<div style="position:relative;overflow:hidden;height:{high}px">{told}'
         f'<iframe srcdoc="{content}" sandbox="allow-scripts allow-downloads allow-modals" '
-        'title="headlight explorer" width="100%" height="860" frameborder="0"></iframe>'
+        f'title="headlight explorer" width="100%" height="{high}" frameborder="0" '
+        'style="position:absolute;left:0;top:0"></iframe></div>'
     )
+
+
+def told(data: Mapping[str, Any]) -> str:
+    """Say in HTML without scripts what a page shows: its input, and the pinned token's largest weights."""
+    state, item = data["state"], data["overview"]
+    texts = "; ".join(html.escape(state[name]) for name in ("text", "pair") if state.get(name))
+    lines = [f"<p><b>headlight explorer</b>, {html.escape(state['model'])}: {texts}</p>"]
+    row = _row(data)
+    if row is not None:
+        (layer, head), query, weights = row
+        name = html.escape(item["tokens"][query])
+        lines.append(f"<p>Where “{name}” looks, layer {layer}, head {head}, most first:</p><table>")
+        for key in np.argsort(-weights, kind="stable")[:_TOLD_ROWS]:
+            token = html.escape(item["tokens"][key])
+            lines.append(f"<tr><td>{key}</td><td>{token}</td><td>{weights[key]:.3f}</td></tr>")
+        lines.append("</table>")
+    lines.append("<p>All maps are on this page where scripts may run.</p>")
+    return "".join(lines)
+
+
+def _row(data: Mapping[str, Any]) -> tuple[list[int], int, FloatArray] | None:
+    """The current head, the pinned token and its weights, (N,); None if these are not of every token."""
+    state = data["state"]
+    heads, pinned = state.get("heads"), state.get("pinned")
+    plain = all(state.get(name, usual) == usual for name, usual in _PLAIN.items())
+    if not heads or not pinned or not plain:
+        return None
+    layer, head = heads[-1]
+    for item in data["layers"]:
+        shape = item["attention"]["shape"]
+        if item["layers"] == [layer] and head < shape[1] and pinned[0] < shape[2]:
+            maps = np.frombuffer(base64.b64decode(item["attention"]["float16"]), "<f2").reshape(shape)
+            return [layer, head], pinned[0], maps[0, head, pinned[0]].astype(np.float32)
+    return None

@@ -16,7 +16,7 @@ export function Effects({ subject, labelled }: { subject: Subject; labelled: num
   const store = useStore();
   const { loader, fields } = store;
   const { layers, heads } = subject.model;
-  const free = loader.source.kind !== "embedded";
+  const free = !loader.source.held;
   const asked = { method: fields.method.value, unit: fields.unit.value, label: fields.label.value, labelled };
   const wanted = fields.effects.value === "on";
   const loaded = useExplanation(wanted ? explainQuestion(subject, asked, true) : null);

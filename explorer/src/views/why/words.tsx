@@ -27,7 +27,7 @@ export function Words({ subject, labelled }: { subject: Subject; labelled: numbe
   return (
     <section aria-label="Words">
       <h2>What the {unit.value}s do to it</h2>
-      {loader.source.kind !== "embedded" && (
+      {!loader.source.held && (
         <div class="view-tools">
           <Choice label="Method" of={method} names={named(METHODS)} />
           <Choice label="Unit" of={unit} names={named(UNITS)} />
