@@ -17,7 +17,7 @@ test("What is drawn becomes an element with the look that the context has", () =
   });
   assert.equal(complete, true);
   assert.deepEqual(parts, [
-    '<rect x="1" y="2" width="3" height="4" fill="#f00" opacity="0.5" transform="matrix(1 0 0 1 10 20)"></rect>',
+    '<rect x="1" y="2" width="3" height="4" fill="#f00" opacity="0.5" transform="translate(10 20)"></rect>',
   ]);
 });
 

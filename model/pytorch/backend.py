@@ -223,7 +223,7 @@ class TorchBackend:
             members = [i for i, want in enumerate(wants) if needed(want)]
             if members:
                 found = self._run_some(replace(batch, wants=tuple(wants)), members, progress)
-                outputs |= {i: joined(outputs.get(i, Output()), output) for i, output in found.items()}
+                outputs |= {i: joined(outputs[i], one) if i in outputs else one for i, one in found.items()}
         return [outputs.get(number, Output()) for number in range(len(batch))]
 
     def _run_some(self, batch: Batch, members: Sequence[int], progress: Progress) -> dict[int, Output]:

@@ -4,8 +4,6 @@ import { escaped, round } from "./xml.js";
 
 /** A larger map stays an image. */
 export const MOST_CELLS = 128 ** 2;
-/** Pixels at a side of an image. */
-const LARGEST_SIDE = 4096;
 
 export type Place = readonly [x: number, y: number, width: number, height: number];
 type Pixels = Pick<ImageData, "data" | "width" | "height">;
@@ -45,10 +43,9 @@ export function drawnCanvas(
     return `<g${attributes}>${cellsOf(pixelsOf(canvas), place)}</g>`;
   }
   const [x, y, w, h] = place.map(round);
-  const image = sharp ? enlarged(canvas, place[2]) : canvas;
   return (
     `<image x="${x}" y="${y}" width="${w}" height="${h}" preserveAspectRatio="none"` +
-    `${sharp ? ' image-rendering="pixelated"' : ""}${attributes} href="${escaped(image.toDataURL("image/png"))}"/>`
+    `${sharp ? ' image-rendering="pixelated"' : ""}${attributes} href="${escaped(canvas.toDataURL("image/png"))}"/>`
   );
 }
 
@@ -60,17 +57,4 @@ function pixelsOf(canvas: HTMLCanvasElement): ImageData {
   const context = copy.getContext("2d", { willReadFrequently: true })!;
   context.drawImage(canvas, 0, 0);
   return context.getImageData(0, 0, width, height);
-}
-
-/** The same pixels, each several times as large: blurred they still have edges. */
-function enlarged(canvas: HTMLCanvasElement, wanted: number): HTMLCanvasElement {
-  const { width, height } = canvas;
-  const times = Math.min(Math.ceil((2 * wanted) / width), Math.floor(LARGEST_SIDE / Math.max(width, height)));
-  if (times <= 1) return canvas;
-  const large = document.createElement("canvas");
-  [large.width, large.height] = [width * times, height * times];
-  const context = large.getContext("2d")!;
-  context.imageSmoothingEnabled = false;
-  context.drawImage(canvas, 0, 0, large.width, large.height);
-  return large;
 }

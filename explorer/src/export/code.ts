@@ -20,34 +20,34 @@ export function codeOf(language: Language, asked: Asked): string {
 
 function curlCode({ url, inputs, options, keyed }: Asked): string {
   const { dtype: _, ...fields } = options;
-  const body = JSON.stringify({ inputs, ...fields }).replaceAll("'", "'\\''");
+  const body = quoted(JSON.stringify({ inputs, ...fields }));
   const key = keyed ? ' \\\n  -H "Authorization: Bearer $HEADLIGHT_API_KEY"' : "";
-  return `curl -s ${quoted(new URL("attention", url).href)} \\\n  -H 'Content-Type: application/json'${key} \\\n  -d '${body}'\n`;
+  return `curl -s ${quoted(new URL("attention", url).href)} \\\n  -H 'Content-Type: application/json'${key} \\\n  -d ${body}\n`;
 }
 
 function pythonCode(asked: Asked): string {
-  return `${imports(asked, [])}
-with ${client(asked)} as client:
-    answer = client.attention(${call(asked)})
-item = answer.items[0]
-print(item.tokens)
-print(item.attention.shape)  # ${asked.options.aggregate ? "layers" : "layers, heads"}, queries, keys
-`;
+  const axes = asked.options.aggregate ? "layers" : "layers, heads";
+  return program(
+    asked,
+    "",
+    `item = answer.items[0]\nprint(item.tokens)\nprint(item.attention.shape)  # ${axes}, queries, keys`,
+  );
 }
 
 function bertvizCode(asked: Asked): string {
   // BertViz shows heads, which rollout does not have.
   const { aggregate: _, ...options } = asked.options;
-  return `${imports(asked, ["from bertviz import head_view"])}
-with ${client(asked)} as client:
-    answer = client.attention(${call({ ...asked, options })})
-head_view(*answer.items[0].to_bertviz())
-`;
+  const imported = "from bertviz import head_view\n";
+  return program({ ...asked, options }, imported, "head_view(*answer.items[0].to_bertviz())");
 }
 
-function imports({ keyed }: Asked, others: readonly string[]): string {
-  const lines = [...others, "from headlight_client import Headlight"];
-  return `${keyed ? "import os\n\n" : ""}${lines.join("\n")}\n`;
+function program(asked: Asked, imported: string, use: string): string {
+  return `${asked.keyed ? "import os\n\n" : ""}${imported}from headlight_client import Headlight
+
+with ${client(asked)} as client:
+    answer = client.attention(${call(asked)})
+${use}
+`;
 }
 
 function client({ url, keyed }: Asked): string {

@@ -9,10 +9,9 @@ import { escaped, round } from "./xml.js";
 /** More lines than this in one file are slow to draw, and to edit. */
 export const MOST_LINES = 5_000;
 
-type Matrix = readonly [number, number, number, number, number, number];
-
 interface Look {
-  matrix: Matrix;
+  /** As an attribute has it. */
+  transform: string;
   fillStyle: string;
   strokeStyle: string;
   lineWidth: number;
@@ -34,7 +33,7 @@ export class Recorder {
   lines = 0;
   complete = true;
   #look: Look = {
-    matrix: [1, 0, 0, 1, 0, 0],
+    transform: "",
     fillStyle: "#000",
     strokeStyle: "#000",
     lineWidth: 1,
@@ -80,11 +79,10 @@ export class Recorder {
     this.#look = this.#saved.pop() ?? this.#look;
   }
   translate(x: number, y: number): void {
-    this.#multiply([1, 0, 0, 1, x, y]);
+    this.#look.transform += `translate(${round(x)} ${round(y)})`;
   }
   rotate(angle: number): void {
-    const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
-    this.#multiply([cos, sin, -sin, cos, 0, 0]);
+    this.#look.transform += `rotate(${round((180 / Math.PI) * angle)})`;
   }
   measureText(text: string): TextMetrics {
     const context = this.canvas.getContext("2d")!;
@@ -195,20 +193,8 @@ export class Recorder {
   }
 
   #transform(): string {
-    const { matrix } = this.#look;
-    return matrix.join() === "1,0,0,1,0,0" ? "" : ` transform="matrix(${matrix.map(round).join(" ")})"`;
-  }
-
-  #multiply([a, b, c, d, e, f]: Matrix): void {
-    const [A, B, C, D, E, F] = this.#look.matrix;
-    this.#look.matrix = [
-      A * a + C * b,
-      B * a + D * b,
-      A * c + C * d,
-      B * c + D * d,
-      A * e + C * f + E,
-      B * e + D * f + F,
-    ];
+    const { transform } = this.#look;
+    return transform && ` transform="${transform}"`;
   }
 }
 

@@ -21,8 +21,8 @@ export function Help() {
     <dialog class="help" aria-labelledby="help-title">
       <h2 id="help-title">Help</h2>
       <p>
-        Pin a token to see where it looks, or what looks at it. Shift adds further tokens, whose weights are summed.
-        Several heads are shown by their mean. A head or a token that is chosen in one view is chosen in all.
+        Pin a token to see where it looks, or what looks at it. Shift adds tokens, whose weights are summed. Several
+        heads are shown by their mean.
       </p>
       <dl>
         {KEYS.map(([keys, told]) => (
@@ -35,8 +35,7 @@ export function Help() {
         ))}
       </dl>
       <p>
-        The address of this page holds all that you chose, the texts too: it can be sent to others. Browsers do not
-        send that part of it to any server.
+        The address of this page holds all that you chose, the texts too. Browsers send that part of it to no server.
       </p>
       <form method="dialog">
         <button type="submit" class="main">

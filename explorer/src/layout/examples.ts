@@ -13,23 +13,8 @@ export const EXAMPLES: readonly Example[] = [
     pair: null,
   },
   {
-    title: "One word, two meanings",
-    text: "She sat on the bank of the river and counted what the bank had paid her.",
-    pair: null,
-  },
-  {
-    title: "Words in pieces",
-    text: "Transformers hallucinate antidisestablishmentarianism.",
-    pair: null,
-  },
-  {
     title: "A question and a passage",
     text: "Where do penguins live?",
-    pair: "Most penguins live in the southern hemisphere, and only one species is found north of the equator.",
-  },
-  {
-    title: "A program",
-    text: "def area(width, height):\n    return width * height\n\nprint(area(3, 4))",
-    pair: null,
+    pair: "Most penguins live in the south, and only one species north of the equator.",
   },
 ];

@@ -34,7 +34,7 @@ export function followFirstLook(store: Store): () => void {
 function told(overview: Overview, id: HeadId, edge: Telling | null): string {
   const far = weightText(farther(overview, id));
   const sure = weightText(statisticOf(overview, "confidence", id));
-  const head = `For a start: ${headName(id)}, which of all heads looks most surely at words farther away (weight ${far} on them, largest weight ${sure})`;
+  const head = `For a start: ${headName(id)}, which looks most surely at words farther away (weight ${far} on them, largest ${sure})`;
   if (edge === null) return `${head}.`;
   const [query, key] = [overview.kept[edge.query]!.label, overview.kept[edge.key]!.label];
   return `${head}, and its “${query}”, which looks at “${key}” with ${weightText(edge.weight)}.`;

@@ -59,7 +59,7 @@ export function DatasetView({ overview }: ViewProps) {
             <progress value={now.done.value} max={now.lines.length} />{" "}
             {`${now.done.value} of ${countText(now.lines.length, "text")}, ${now.subject.model.name}.`}
             {JSON.stringify(fieldsOf(subject)) !== JSON.stringify(fieldsOf(now.subject)) &&
-              " Choices above have changed since: run again."}
+              " Something above has changed: run again."}
           </label>
           {now.error !== null && <p class="problem">{sentence(now.error)}</p>}
           {now.refused.map(({ line, error }) => (
@@ -85,13 +85,11 @@ function Result({ run }: { run: DatasetRun }) {
   const [by = columns[0]!] = orderOf(useStore(), columns);
   return (
     <>
-      <p class="note">
-        {`Mean ${by.title.toLowerCase()} over the texts. A click on a title of the table, where ± is the standard deviation, chooses another statistic.`}
-      </p>
       <div class="heads-view">
         <RatedGrid {...by} overview={model} title={`mean ${by.title.toLowerCase()}`} />
         <RankedTexts run={run} of={by} />
       </div>
+      <p class="note">Means over the texts, ± their standard deviation. A click on a title chooses what is above.</p>
       <HeadsTable overview={model} columns={columns} />
     </>
   );

@@ -38,10 +38,8 @@ const ROW = 20;
 const LEAST_READABLE = 15;
 const LARGEST_ROW = 40;
 const FAR = 10;
-/** An image that takes longer than this is not drawn for each step of a scroll, but now and then. */
+/** An image that takes longer than this is not drawn for each step of a scroll, but after it. */
 const SLOW_MS = 12;
-/** One that takes longer than this waits for the end of the scroll. */
-const VERY_SLOW_MS = 60;
 const PAUSE_MS = 80;
 const NO_LINES: Lines = { starts: new Uint32Array(1), keys: new Uint32Array(), weights: new Float32Array() };
 
@@ -81,7 +79,7 @@ export function LinesView({ overview }: ViewProps) {
     heads: chosen.value.length,
     direction: store.fields.direction.value,
   }));
-  /** What the image of the lines shows: where drawing it takes long, it follows scrolling now and then. */
+  /** What the image of the lines shows: where drawing it takes long, it follows a scroll when that ends. */
   const settled = useSignal<Scene>(scene.peek());
   const cost = useRef(0);
   const image = useComputed(() => {
@@ -91,20 +89,16 @@ export function LinesView({ overview }: ViewProps) {
     cost.current = performance.now() - began;
     return drawn;
   });
-  const timer = useRef<ReturnType<typeof setTimeout> | null>(null);
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   useSignalEffect(() => {
     const next = scene.value;
     if (cost.current < SLOW_MS) {
       settled.value = next;
       return;
     }
-    if (timer.current !== null && cost.current > VERY_SLOW_MS) {
-      clearTimeout(timer.current);
-      timer.current = null;
-    }
-    timer.current ??= setTimeout(() => {
-      timer.current = null;
-      settled.value = scene.peek();
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => {
+      settled.value = next;
     }, PAUSE_MS);
   });
   useSignalEffect(() => {
@@ -180,7 +174,7 @@ export function LinesView({ overview }: ViewProps) {
           ref={frame}
           role="group"
           tabIndex={0}
-          aria-label="Lines between tokens. Up and down arrows step through the tokens, with Shift by ten; Enter pins. Plus and minus zoom, 0 shows all."
+          aria-label="Lines between tokens. Up and down arrows step through the tokens, with Shift by ten. Plus and minus zoom, 0 shows all, Enter pins."
           aria-busy={loading}
           onKeyDown={press}
           onScroll={({ currentTarget }) => {
@@ -261,7 +255,6 @@ function Legend({ store, chosen, all, whole }: LegendProps) {
         {store.fields.weights.value === "score" && "Scores are no shares: lines count those above 0. "}
         {!whole && "This input is long: pin a token to see its lines. "}
         {left > 0 && !rollout && `${left} further chosen heads have no lines here: at most ${MOST_HUES} do. `}
-        {chosen.value.length === 1 && !rollout && "Shift-click in All heads adds heads."}
       </p>
     </div>
   );
