@@ -20,7 +20,7 @@ def sources(root: Path) -> list[Path]:
 
 
 def checksum(root: Path) -> str:
-    """64 bits of the SHA-256 of path, NUL, bytes and NUL of each source, as `explorer/build.mjs` computes them."""
+    """64 bits of the SHA-256 of path, NUL, bytes and NUL of each source, as in `explorer/build.mjs`."""
     total = hashlib.sha256()
     for path in sources(root):
         total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
