@@ -112,7 +112,7 @@ function Pictures({ overview, work }: { overview: Overview; work: Work }) {
   const svg = async (): Promise<string> => {
     const picture = await pictured(3);
     saveFile(new Blob([picture.svg], { type: "image/svg+xml" }), fileName(store, "svg"));
-    return "Saved a drawing. Texts are texts, and maps of up to 128 × 128 cells and 5,000 lines are vectors.";
+    return "Saved. Texts, maps of up to 128 × 128 cells and 5,000 lines are vectors.";
   };
   return (
     <Part title="Picture of this view">

@@ -34,9 +34,7 @@ export function Help() {
           </div>
         ))}
       </dl>
-      <p>
-        The address of this page holds all that you chose, the texts too. Browsers send that part of it to no server.
-      </p>
+      <p>The address holds all that you chose, the texts too. Browsers send that part to no server.</p>
       <form method="dialog">
         <button type="submit" class="main">
           Close

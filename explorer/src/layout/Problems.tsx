@@ -27,7 +27,7 @@ export function Problems() {
   if (store.info.value !== null && store.model.value === null) {
     return (
       <p class="problem" role="alert">
-        None of the served models shows its attention in all of its layers: start the service with another model.
+        None of the served models shows attention in all of its layers: start the service with another.
       </p>
     );
   }

@@ -13,6 +13,11 @@ export const EXAMPLES: readonly Example[] = [
     pair: null,
   },
   {
+    title: "One word, two meanings",
+    text: "The river bank is not the bank that paid her.",
+    pair: null,
+  },
+  {
     title: "A question and a passage",
     text: "Where do penguins live?",
     pair: "Most penguins live in the south, and only one species north of the equator.",

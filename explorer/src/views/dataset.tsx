@@ -59,7 +59,7 @@ export function DatasetView({ overview }: ViewProps) {
             <progress value={now.done.value} max={now.lines.length} />{" "}
             {`${now.done.value} of ${countText(now.lines.length, "text")}, ${now.subject.model.name}.`}
             {JSON.stringify(fieldsOf(subject)) !== JSON.stringify(fieldsOf(now.subject)) &&
-              " Something above has changed: run again."}
+              " Choices have changed since."}
           </label>
           {now.error !== null && <p class="problem">{sentence(now.error)}</p>}
           {now.refused.map(({ line, error }) => (
@@ -89,7 +89,7 @@ function Result({ run }: { run: DatasetRun }) {
         <RatedGrid {...by} overview={model} title={`mean ${by.title.toLowerCase()}`} />
         <RankedTexts run={run} of={by} />
       </div>
-      <p class="note">Means over the texts, ± their standard deviation. A click on a title chooses what is above.</p>
+      <p class="note">Means over the texts, ± standard deviation. A title chooses what is above.</p>
       <HeadsTable overview={model} columns={columns} />
     </>
   );

@@ -98,7 +98,7 @@ function told(found: Explanation, { model, pair, ablated }: Subject): string {
   const what = label === undefined ? taskOf(model) : `logit of ${label}`;
   const sum = `The ${what} is ${weightText(score)}. `;
   if (method === "parts") {
-    return `${sum}It is the sum of all cells, each of one unit of the one text with one of the other. Point at a unit to see what it adds with each of the other text.`;
+    return `${sum}It is the sum of all cells, each of one unit of the one text with one of the other. Point at a unit to see its row.`;
   }
   if (method === "occlusion") {
     const out = replacement === "remove" ? "left out" : "masked";
