@@ -29,13 +29,13 @@ STUCK = "The computation did not finish."
 
 # Express batches share the cores with the lanes' batches, so they are kept small and short.
 _EXPRESS_TOKENS = 64
-# Niceness of a heavy batch's thread: the threads of light batches and of the service get 28 times its share
-# of a core. With 10 steps they get nine times its share, and a client with short texts beside forty other
+# Niceness of a heavy batch's thread: a thread of a light batch, or of the event loop, gets 28 times its share
+# of a core. With 10 steps it gets nine times its share, and a client with short texts beside forty other
 # connections that ask for explanations waits nearly twice as long.
 _BACKGROUND = 15
 STALL_S = 4.0
 """Seconds, beside several times as long as a step takes, without a finished step: then a pass hangs."""
-_STALL_STEPS, _BACKGROUND_STALL_STEPS = 4.0, 28.0
+_STALL_STEPS, _BACKGROUND_STALL_STEPS = 4.0, 60.0
 
 
 class Runner:
@@ -121,7 +121,7 @@ class Runner:
             return False
         if progress.steps != self._steps:
             self._steps, self._progressed = progress.steps, now
-        # At low priority a step takes up to 28 times as long, beside other programs.
+        # At low priority a step takes 57 times as long beside two busy threads of the usual one.
         steps = _BACKGROUND_STALL_STEPS if self._yields else _STALL_STEPS
         return now - self._progressed > self._stall_s + steps * self._step_s
 

@@ -202,8 +202,10 @@ def test_edges_stay_with_their_texts(ask: Ask, narrow: Service, streamed: bool) 
         HeadlightError, match=rf"^edges\.{len(TEXTS) - 1}\.0\.1 is 99 and inputs\.{len(TEXTS) - 1} "
     ):
         ask(lambda client: call(client, [*edges[:-1], [[0, 99]]]))
-    with pytest.raises(InputsError, match="edges has 2 lists"):
+    with pytest.raises(InputsError, match="edges has 2 items"):
         ask(lambda client: call(client, [[[0, 1]], []]))
+    with pytest.raises(InputsError, match="pass a list of edges for each"):
+        ask(lambda client: call(client, [[0, 1]] * len(TEXTS)))
 
 
 def test_items_stream(ask: Ask) -> None:

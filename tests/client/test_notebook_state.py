@@ -146,6 +146,17 @@ def test_what_is_saved_follows_what_is_shown(client: Headlight) -> None:
     assert state["_esm"] == (FOLDER / "explorer.js").read_text(encoding="utf-8")
 
 
+def test_a_rollout_is_saved_by_its_layers(client: Headlight) -> None:
+    """Each map is of all layers up to one, and of no layer alone."""
+    explorer = Explorer(client, TEXT, weights="rollout")
+    explorer.state = {**explorer.state, "pinned": [1]}
+    saved = explorer.widget.saved
+    assert [one["layers"] for one in saved["layers"]] == [[layer] for layer in range(6)]
+    (item,) = client.attention(TEXT, aggregate="rollout", layers=[3], dtype="float16")
+    assert item.attention is not None
+    assert np.array_equal(numbers(saved["layers"][3]["attention"]), item.attention)
+
+
 @pytest.mark.parametrize("bound", [240_000, 30_000, 1])
 def test_what_is_saved_is_bounded(client: Headlight, monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
     """Layers of the chosen heads, the current one first, as many as fit; else statistics, and no maps."""

@@ -37,10 +37,11 @@ export function idRows(tokenIds: unknown, name: string): Row[] {
   });
 }
 
-/** The edges of each of several inputs as JSON; throws an InputsError if there are not as many lists. */
+/** The edges of each of several inputs as JSON; throws an InputsError unless there is a list for each. */
 export function edgeRows(edges: readonly unknown[], inputs: number): Row[] {
-  if (edges.length === inputs) return edges.map((one) => row(JSON.stringify(one)));
-  const detail = `edges has ${edges.length} lists, and there are ${inputs} inputs: pass a list of edges for each.`;
+  if (edges.length === inputs && !edges.some((one) => typeof (one as number[])[0] === "number"))
+    return edges.map((one) => row(JSON.stringify(one)));
+  const detail = `edges has ${edges.length} items, and there are ${inputs} inputs: pass a list of edges for each.`;
   throw new InputsError(detail, "edges");
 }
 

@@ -211,17 +211,17 @@ def call_of(
 def _edges(given: dict[str, Any], inputs: int) -> list[bytes]:
     """Take the lists of edges out of the options; a single input's stay there, with or without a list around.
 
-    Raises InputsError if there are not as many lists as inputs.
+    Raises InputsError unless there is a list for each input.
     """
     if "edges" not in given or inputs == 1:
         return []
-    lists = [_json(edges) for edges in given.pop("edges")]
-    if len(lists) != inputs:
+    lists = list(given.pop("edges"))
+    if len(lists) != inputs or any(isinstance(place, int) for edges in lists for place in edges):
         raise InputsError(
-            f"edges has {len(lists)} lists, and there are {inputs} inputs: pass a list of edges for each.",
+            f"edges has {len(lists)} items, and there are {inputs} inputs: pass a list of edges for each.",
             "edges",
         )
-    return lists
+    return [*map(_json, lists)]
 
 
 def _axes(options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ export class DatasetRun {
 
   /** Ask for some texts; if they are refused, for each half of them, and so on: the rest is answered. */
   async #ask(source: Source, lines: readonly Line[]): Promise<void> {
+    if (this.#stopped) return;
     const texts = lines.map(({ text }) => text);
     try {
       const { items } = await source.attention(texts, { ...fieldsOf(this.subject), columns: [] });

@@ -38,7 +38,7 @@ export function DatasetView({ overview }: ViewProps) {
           <button
             type="button"
             class="main"
-            disabled={lines.length === 0}
+            disabled={!running && lines.length === 0}
             onClick={() => (running ? now.stop() : start())}
           >
             {running ? "Stop" : `Run ${countText(lines.length, "text")}`}
@@ -89,7 +89,7 @@ function Result({ run }: { run: DatasetRun }) {
         <RatedGrid {...by} overview={model} title={`mean ${by.title.toLowerCase()}`} />
         <RankedTexts run={run} of={by} />
       </div>
-      <p class="note">Means over the texts, ± standard deviation. A title chooses what is above.</p>
+      <p class="note">Means over the texts, ± standard deviation.</p>
       <HeadsTable overview={model} columns={columns} />
     </>
   );

@@ -171,7 +171,8 @@ class Input:
             "fields": {**self._fields, **weights, **_ablation(self._state)},
             "tokens": tokens,
             "overview": packed(first),
-            "layers": [packed(item) for item in maps],
+            # A rollout through a layer is of no layer alone.
+            "layers": [{**packed(item), "layers": [layer]} for layer, item in zip(layers, maps, strict=True)],
         }
 
     @property
