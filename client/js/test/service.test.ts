@@ -77,7 +77,8 @@ test("edges stay with their texts where a call takes several requests", async ()
   assertNear(answer.items[299].attention, alone.data[0].attention, 1e-6);
   const wrong = client.attention(texts, { edges: [...edges.slice(0, -1), [[0, 99]]], layers: [0] });
   await assert.rejects(wrong, /^HeadlightError: edges\.299\.0\.1 is 99 and inputs\.299 /);
-  await assert.rejects(client.attention(texts, { edges: [[[0, 1]]] }), /edges has 1 lists/);
+  await assert.rejects(client.attention(texts, { edges: [[[0, 1]]] }), /edges has 1 items/);
+  await assert.rejects(client.attention(texts, { edges: texts.map(() => [0, 1] as const) }), /a list of edges for each/);
 });
 
 test("columns that are not named are null, in files and in streams", async () => {
