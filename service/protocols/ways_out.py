@@ -7,13 +7,12 @@ from service.replies.formats import FORMATS
 from service.replies.json_arrays import TABLE_DECIMALS
 from service.replies.style import ArrayType
 from service.replies.too_large import Arrays, Change, TooLarge, cut, largest
-from service.tasks.attend import AttendOptions
+from service.tasks.attend import LABELS, AttendOptions
 from service.tasks.results import SUMMARY
 
 _MAPS = ("attention", "top_keys", "top_weights", "residual")
 VECTORS_OF = {"query_vectors": "query", "key_vectors": "key", "output_norms": "query"}
 """Arrays of heads, and whose positions their third axis has."""
-_AXES = {"layers": "layer", "heads": "head", "queries": "query", "keys": "key", "edges": "edge"}
 _MOST_CELLS = 256
 """Of a thumbnail, along an axis."""
 
@@ -35,7 +34,7 @@ def smaller_maps(maps: AttendOptions, exchange: Exchange, refused: TooLarge) -> 
     name, axes = exchange.name, refused.style.axes or ()
     every = {array for item in refused.items for array in item.arrays}
     ways = []
-    for field, axis in _AXES.items():
+    for axis, field in LABELS.items():
         cuts = {array: axes.index(axis) for array in _MAPS if axis in axes}
         if axis == "key":  # rows of top weights have no axis of keys
             cuts = {array: place for array, place in cuts.items() if array == "attention"}

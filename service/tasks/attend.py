@@ -39,7 +39,7 @@ _AXES = {
     "max": ("layer", "query", "key"),
     "rollout": ("query", "key"),
 }
-_LISTS = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys", "edge": "edges"}
+LABELS = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys", "edge": "edges"}
 """What an item labels the indices of each axis with."""
 
 
@@ -213,7 +213,7 @@ class AttentionPlan:
         return {VECTOR_NAMES[name]: shapes[name] for name in self.options.vectors}
 
     def _map_shapes(self, named: Mapping[str, Sequence[Any]]) -> dict[str, tuple[int, ...]]:
-        shape = tuple(len(named[_LISTS[axis]]) for axis in self.axes)
+        shape = tuple(len(named[LABELS[axis]]) for axis in self.axes)
         if self.options.thumbnail is not None:
             cells = (min(self.options.thumbnail, count) for count in shape[-2:])
             return {"thumbnails": (*shape[:-2], *cells)}

@@ -162,13 +162,18 @@ def test_what_is_saved_is_bounded(client: Headlight, monkeypatch: pytest.MonkeyP
     """Layers of the chosen heads, the current one first, as many as fit; else statistics, and no maps."""
     monkeypatch.setattr("headlight_client.notebook.held.LARGEST_SAVED", bound)
     text = " ".join(["The cat sat on the mat."] * 4)
-    saved = Explorer(client, text, heads=[(4, 0), (2, 1), (5, 3)]).widget.saved
+    explorer = Explorer(client, text, heads=[(4, 0), (2, 1), (5, 3)])
+    saved = explorer.widget.saved
     layers = [one["layers"][0] for one in saved["layers"]]
     thumbnails = saved["overview"]["thumbnails"]
     packed = [one["attention"] for one in saved["layers"]] + ([thumbnails] if thumbnails else [])
     assert sum(len(one["float16"]) for one in packed) <= bound
     assert layers == {240_000: [2, 5], 30_000: [5], 1: []}[bound]
     assert len(saved["overview"]["summary"]["entropy"]["values"]) == 6 * 12
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "attention", None)  # what does not fit is not read again for a pin
+        explorer.state = {**explorer.state, "pinned": [1]}
+    assert explorer.widget.saved["layers"] == saved["layers"]
 
 
 def test_answers_are_saved_beside_the_maps(client: Headlight, monkeypatch: pytest.MonkeyPatch) -> None:

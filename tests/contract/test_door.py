@@ -254,7 +254,7 @@ def test_a_body_is_read_at_the_expense_of_its_key() -> None:
     owner, heads = f"read for {name}", f"read for connections of {name}"
     body = b'{"inputs": "%s"}' % (b"word " * 100_000)
     asked = request_bytes(body=body, headers=[f"Authorization: Bearer {key}"])
-    with serve(module="tests.support.told_reads", exit_code=None, api_keys=key) as service:
+    with serve(module="tests.support.logged_reads", exit_code=None, api_keys=key) as service:
         with service.connect() as connection:
             for _ in range(2):
                 connection.sendall(asked)

@@ -32,7 +32,7 @@ class Keeper:
     def __init__(self, client: Headlight) -> None:
         self._client = client
         self._last: tuple[Mapping[str, Any], dict[str, Any]] | None = None
-        self.answers: dict[str, Any] = {}
+        self._answers: dict[str, Any] = {}
         """What other routes answered the page, by path and body, the last one last."""
 
     def keep(self, state: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -48,27 +48,39 @@ class Keeper:
         own = {"model": data["state"]["model"]}
         if len(data["layers"]) < data["info"]["models"][0]["layers"] and not state.get("heads"):
             own["heads"] = data["state"].get("heads")
-        return {**data, "state": {**state, **own}, "answers": self._told(state)}
+        return {**data, "state": {**state, **own}, "answers": self._recent_answers(state)}
 
-    def _told(self, state: Mapping[str, Any]) -> dict[str, Any]:
+    def add_answer(self, question: str, answer: Any) -> None:
+        """Keep what the service answered to a question, its path and body; the oldest answers are dropped."""
+        self._answers.pop(question, None)
+        self._answers[question] = answer
+        if len(self._answers) > _MOST_ANSWERS:
+            del self._answers[next(iter(self._answers))]
+
+    def _recent_answers(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The last answers about the text, within their bound."""
         text = json.dumps(state.get("text", ""), ensure_ascii=False)
-        told: dict[str, Any] = {}
+        recent: dict[str, Any] = {}
         left = _LARGEST_ANSWERS
-        for question, answer in reversed(self.answers.items()):
+        for question, answer in reversed(self._answers.items()):
             left -= len(json.dumps(answer))
             if left >= 0 and text in question:
-                told[question] = answer
-        self.answers = dict(list(self.answers.items())[-_MOST_ANSWERS:])
-        return told
+                recent[question] = answer
+        return recent
 
 
 def _holds(held: Mapping[str, Any], data: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
     """Whether data that was read for a state has the maps of another."""
     if any(held.get(name) != state.get(name) for name in _SUBJECT):
         return False
-    layers = {item["layers"][0] for item in data["layers"]}
-    return {layer for layer, _ in state.get("heads", ())} <= layers
+    wanted = _chosen_layers(state)
+    # Of many layers, or of a long text, not all fit: to read them again would give no others.
+    return wanted == _chosen_layers(held) or {*wanted} <= {item["layers"][0] for item in data["layers"]}
+
+
+def _chosen_layers(state: Mapping[str, Any]) -> list[int]:
+    """The layers of the chosen heads, that of the current one first."""
+    return list(dict.fromkeys(layer for layer, _ in reversed(state.get("heads", ()))))
 
 
 class Input:
@@ -113,8 +125,8 @@ class Input:
         every = list(range(self._model["layers"]))
         if fitting >= len(every):
             return self._data(first, tokens, every)
-        heads = self._state.get("heads") or [_telling(first, every)]
-        wanted = list(dict.fromkeys(layer for layer, _ in reversed(heads) if layer in every))
+        chosen = _chosen_layers(self._state) or [_clearest_head(first, every)[0]]
+        wanted = [layer for layer in chosen if layer in every]
         return self._data(first, tokens, sorted(wanted[:fitting]))
 
     def _overview(self, thumbnail: int | None) -> tuple[AttentionMaps, int]:
@@ -163,7 +175,7 @@ class Input:
         state = {**self._state, "model": self._model["name"]}
         if layers and len(layers) < self._model["layers"] and not state.get("heads"):
             # The page would choose among all heads, also those that it does not hold.
-            state["heads"] = [_telling(first, layers)]
+            state["heads"] = [_clearest_head(first, layers)]
         return {
             "version": 1,
             "info": self._info,
@@ -187,7 +199,7 @@ def _shows_all(model: Mapping[str, Any]) -> bool:
     return bool(model["attention"]) and len(model.get("attention_layers") or range(layers)) == layers
 
 
-def _telling(first: AttentionMaps, layers: Sequence[int]) -> list[int]:
+def _clearest_head(first: AttentionMaps, layers: Sequence[int]) -> list[int]:
     """The head of some layers that looks most surely at words farther away: the page begins so."""
     summary = {name: np.nan_to_num(values) for name, values in (first.summary or {}).items()}  # (L, H) each
     near = sum(summary[name] for name in ("self", "previous", "next", "special"))

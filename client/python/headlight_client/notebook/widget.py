@@ -16,7 +16,7 @@ from headlight_client.notebook.held import Keeper
 
 _ASKED = ("/info", "/attention", "/similarity", "/tokenize", "/explain", "/predict", "/rerank")
 """The routes that the explorer asks."""
-_TOLD = ("/similarity", "/explain", "/predict", "/rerank")
+_SAVED_ROUTES = ("/similarity", "/explain", "/predict", "/rerank")
 """Those of them whose answers are saved beside the maps."""
 _HEADERS = ("content-type", "x-request-id", "retry-after", "retry-after-ms")
 _SETTLED_S = 1.0
@@ -98,13 +98,12 @@ class ExplorerWidget(anywidget.AnyWidget):
         except (httpx.HTTPError, ValueError) as error:
             answer["error"] = str(error) or type(error).__name__
         self.send(answer, buffers)
-        if buffers and answer["status"] == httpx.codes.OK and request["path"] in _TOLD:
-            self._remember(f"{request['path']} {request['body']}", buffers[0])
+        if buffers and answer["status"] == httpx.codes.OK and request["path"] in _SAVED_ROUTES:
+            self._save_answer(f"{request['path']} {request['body']}", buffers[0])
 
-    def _remember(self, question: str, answer: bytes) -> None:
+    def _save_answer(self, question: str, answer: bytes) -> None:
         if self._keeper is not None:
-            self._keeper.answers.pop(question, None)
-            self._keeper.answers[question] = json.loads(answer)
+            self._keeper.add_answer(question, json.loads(answer))
             self._keep_later()
 
     def _response(self, request: Mapping[str, Any]) -> httpx.Response:

@@ -11,12 +11,12 @@ def main() -> int:
     """Serve; each read is a line of the log."""
     read = Turns.read
 
-    def told(turns: Turns, name: str, step: Any, **options: Any) -> bool:
+    def logged(turns: Turns, name: str, step: Any, **options: Any) -> bool:
         sys.stdout.write(f"read for {name}\n")
         sys.stdout.flush()
         return read(turns, name, step, **options)
 
-    Turns.read = told  # type: ignore[method-assign, assignment]
+    Turns.read = logged  # type: ignore[method-assign, assignment]
     return doubles.main()
 
 
