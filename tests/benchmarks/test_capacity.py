@@ -25,6 +25,7 @@ def test_every_kind_was_measured_at_every_length() -> None:
     assert all(set(kind.rates) == set(LENGTHS) for kind in MEASURED.values())
 
 
+@pytest.mark.thorough
 def test_the_table_of_the_document_is_what_the_program_prints() -> None:
     """benchmarks/planning/capacity.md shows the output of the program, line by line."""
     command = [sys.executable, "-m", "benchmarks.planning.capacity"]
@@ -32,6 +33,7 @@ def test_the_table_of_the_document_is_what_the_program_prints() -> None:
     assert ran.stdout.strip() in (ROOT / "benchmarks/planning/capacity.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough
 def test_own_rates_take_the_place_of_the_measured_ones() -> None:
     """`--rate`, `--texts`, `--peak` and `--utilisation` are what is worked with."""
     options = ["--texts", "86.4e6", "--peak", "1", "--utilisation", "0.5", "--rate", "100=50000"]

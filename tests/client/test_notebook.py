@@ -176,6 +176,7 @@ def test_notebooks_show_a_widget_or_a_page(client: Headlight, monkeypatch: pytes
     assert 'height="300"' in shown["text/html"]
 
 
+@pytest.mark.thorough
 def test_the_wheel_has_the_explorer_that_the_service_serves(tmp_path: Path) -> None:
     """Byte for byte: there is one copy in the repository, which building the wheel takes."""
     for part in ("client/python", "service/explorer/static"):

@@ -115,6 +115,7 @@ def test_they_are_fields_of_these_routes_alone(service: Service) -> None:
         assert_problem(post(service, body | {"columns": []}, path), 422, "invalid-request", field="columns")
 
 
+@pytest.mark.thorough
 def test_they_count_in_the_size_of_an_answer_only_if_they_are_there() -> None:
     """Where all columns of a request are more than an answer may have, fewer are answered; so are chunks."""
     texts = ["word " * 200] * 8

@@ -117,7 +117,7 @@ def test_a_query_that_is_cut_is_said(service: Service, reference: Reference) -> 
     assert "X-Truncated-Inputs" not in alone.headers
 
 
-@pytest.mark.parametrize("method", ["parts", "occlusion", "heads"])
+@pytest.mark.parametrize("method", ["parts", "occlusion", pytest.param("heads", marks=pytest.mark.thorough)])
 def test_of_texts_that_are_compared_both_are_said(
     service: Service, reference: Reference, method: str
 ) -> None:

@@ -90,6 +90,7 @@ def test_it_closes_the_connection_of_a_client_that_wants_that(full: Service) -> 
             assert connection.recv(1) == b""
 
 
+@pytest.mark.thorough
 def test_a_body_that_never_ends_is_not_waited_for_long() -> None:
     """The connection of a refused request is closed when the rest of its body does not arrive."""
     with (

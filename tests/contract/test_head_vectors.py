@@ -183,8 +183,8 @@ def test_vectors_count_towards_the_limit(form: str, limit: int, grouped: Written
             assert len(answer.content) <= limit
 
 
-def test_what_cannot_be_is_refused_with_a_way_out(served: Service, grouped: Written, tmp_path: Path) -> None:
-    """Words have no vectors; a graph returns no values, but queries and keys, over the same route."""
+def test_what_cannot_be_is_refused_with_a_way_out(served: Service) -> None:
+    """Words have no vectors, and nothing returns values."""
     post = served.http.post
     refused = post("/attention", json={"inputs": TEXT, "outputs": ["query"], "level": "word"})
     detail = assert_problem(refused, 422, "invalid-request", field="level", actual="word")["detail"]
@@ -193,6 +193,11 @@ def test_what_cannot_be_is_refused_with_a_way_out(served: Service, grouped: Writ
     assert_problem(refused, 422, "invalid-request", field="outputs.0")
     refused = post("/attention", json={"inputs": TEXT, "outputs": ["query"], "maps": False, "top_k": 2})
     assert_problem(refused, 422, "invalid-request", field="top_k")
+
+
+@pytest.mark.thorough
+def test_a_graph_has_queries_and_keys_but_no_norms(served: Service, grouped: Written, tmp_path: Path) -> None:
+    """Over the same route; its refusal says which backend has the norms of outputs."""
     export_silently(grouped.folder, tmp_path / "graph")
     with serve(model=tmp_path / "graph", threads=1) as graph:
         body = {"inputs": TEXT, "outputs": ["output_norm"]}

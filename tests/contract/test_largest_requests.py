@@ -4,6 +4,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tests.references.checkpoints import SUITED, write_bert
 from tests.support.serving import client_at, serve
 
@@ -12,6 +14,7 @@ LENGTH = 64
 """What the small model reads."""
 
 
+@pytest.mark.thorough
 def test_a_largest_request_to_embeddings_and_small_ones_are_answered_beside_each_other(
     tmp_path: Path,
 ) -> None:

@@ -60,7 +60,7 @@ def token_spans(reference: Reference, text: str, spans: Sequence[Sequence[int]])
     return [(places[0], places[-1] + 1) for places in inside]
 
 
-@pytest.mark.parametrize("overlap", [None, 0, 1, 150])
+@pytest.mark.parametrize("overlap", [None, 0, 1, pytest.param(150, marks=pytest.mark.thorough)])
 def test_chunks_of_a_long_text_are_those_of_its_windows(
     service: Service, reference: Reference, overlap: int | None
 ) -> None:
@@ -152,7 +152,7 @@ def test_positions_begin_anew_in_each_window(
     assert distance(item["chunks"]["embeddings"], exact) <= 2e-6
 
 
-@pytest.mark.parametrize("kind", [NPZ, NDJSON])
+@pytest.mark.parametrize("kind", [NPZ, pytest.param(NDJSON, marks=pytest.mark.thorough)])
 def test_long_and_short_texts_are_answered_together(service: Service, kind: str) -> None:
     """In every format, each text has its own chunks; tokens that run are those of all windows."""
     body = {"inputs": ["One. Two.", TEXT, "", TEXT[:4000]], "chunks": "sentences", "columns": []}

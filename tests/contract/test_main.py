@@ -185,6 +185,7 @@ def test_a_flag_wins_over_its_variable_and_slips_are_told() -> None:
         assert service.http.post("/encode", json={"inputs": ["a"] * 4}).status_code == 413
 
 
+@pytest.mark.thorough
 def test_port_0_takes_a_free_one_and_says_which() -> None:
     """The log has the address that was taken."""
     with serve(wait=False, afresh=True, port=0) as service:

@@ -365,6 +365,7 @@ def test_a_request_has_its_deadline(tei: Service) -> None:
     assert_error(response, 504, "was not ready within 0.001 s")
 
 
+@pytest.mark.thorough
 def test_a_service_that_is_not_ready_is_alive() -> None:
     """While it shuts down, what needs its models is a 503."""
     with (

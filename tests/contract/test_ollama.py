@@ -327,6 +327,7 @@ def test_a_key_is_needed(guarded: Service) -> None:
     assert len(response.json()["embeddings"]) == 1
 
 
+@pytest.mark.thorough
 def test_a_full_queue_is_a_503() -> None:
     """As the original's, but with the time to come back; before and after the body is read alike."""
     settings: Json = {"max_queue_tokens": 1, "drain_timeout_s": 0.5}

@@ -349,6 +349,7 @@ def test_a_query_parameter_of_azure_is_refused(tei: Service) -> None:
     assert "/openai/deployments/{model}/embeddings" in Path("docs/protocols.md").read_text("utf-8")
 
 
+@pytest.mark.thorough
 def test_a_request_has_as_many_inputs_as_the_original_takes(tei: Service, strict: Service) -> None:
     """2048 texts, or lists of ids, in one request; a limit that is set holds here, too."""
     texts = [f"Text number {i}." for i in range(2048)]

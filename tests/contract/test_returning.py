@@ -32,7 +32,13 @@ def ask_again_and_again(service: Service, until: float, retried: list[int], *, c
     connection.close()
 
 
-@pytest.mark.parametrize("closing", [False, True], ids=["the same connection", "another connection"])
+@pytest.mark.parametrize(
+    "closing",
+    [
+        pytest.param(False, id="the same connection"),
+        pytest.param(True, id="another connection", marks=pytest.mark.thorough),
+    ],
+)
 def test_they_find_the_room_that_they_were_promised(closing: bool) -> None:
     """Twelve clients of which half would fill the queue: those that were just answered ask again at once."""
     retried: list[int] = []

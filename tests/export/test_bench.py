@@ -41,6 +41,7 @@ def test_it_counts_what_the_service_counts(service: Service, connections: int) -
     assert found.p50_ms * found.texts_per_s < 3000 * connections
 
 
+@pytest.mark.thorough
 def test_a_table_and_bars_are_printed(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
     """A line for each length and number of connections; the longest bar is that of the most texts."""
     url = f"http://127.0.0.1:{service.port}"

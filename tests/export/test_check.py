@@ -291,6 +291,7 @@ def test_vectors_are_compared_with_those_of_sentence_transformers(
     assert ("can be served, but its vectors differ" in err) == (code == 1)
 
 
+@pytest.mark.thorough
 def test_the_command_line_has_it() -> None:
     """`headlight check` with the embedded model, and `headlight help check`."""
     for words, told in ((["check", MINILM], "can be served."), (["help", "check"], "usage: headlight check")):

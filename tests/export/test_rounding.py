@@ -72,6 +72,7 @@ def rows_of(folder: Path, written: TorchBackend) -> tuple[list[Row], list[Row]]:
     )
 
 
+@pytest.mark.thorough
 def test_what_float32_rounds_is_accepted(planted: Path) -> None:
     """It misses its bound, and is as near to float64 as PyTorch is."""
     before, after = rows_of(planted, Disturbed(planted))

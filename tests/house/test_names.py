@@ -106,6 +106,7 @@ def wheel(source: Path, into: Path, compiler: str = "no-compiler") -> zipfile.Zi
     return zipfile.ZipFile(made)
 
 
+@pytest.mark.thorough
 def test_wheels_say_that_they_have_types(tmp_path: Path) -> None:
     """Type checkers of other people's programs read our annotations: each package has its `py.typed`."""
     source = copy_of_the_source(tmp_path / "source")

@@ -303,6 +303,7 @@ def test_paths_that_are_short_have_no_residual() -> None:
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.thorough
 def test_the_first_pass_imports_nothing() -> None:
     """PyTorch would import SymPy, for seconds on a busy machine, and the pass would count as hung."""
     program = """

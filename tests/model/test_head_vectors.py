@@ -182,6 +182,7 @@ def test_norms_are_of_outputs_as_interventions_change_them(
     assert distance(found[1], np.full(len(text), 2 * np.linalg.norm(weight @ mean))) <= EXACT
 
 
+@pytest.mark.thorough
 def test_graphs_return_queries_and_keys(tmp_path: Path) -> None:
     """An exported graph has both; they give its scores, and are the checkpoint's."""
     for family in ("mpnet", "qwen3"):

@@ -104,7 +104,7 @@ def test_a_folder_that_cannot_work_is_refused(folder: Path, what: str) -> None:
 
 
 COMMANDS = [
-    "layers without end",
+    pytest.param("layers without end", marks=pytest.mark.thorough),
     "NaN in a matrix",
     "an unknown default prompt",
     "no token for the unknown",

@@ -223,6 +223,7 @@ print(before - threads(before))
 """
 
 
+@pytest.mark.thorough
 @needs_kernels
 def test_helpers_end_when_they_are_told_to() -> None:
     """Those of the calling thread, which starts them anew."""

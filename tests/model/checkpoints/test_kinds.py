@@ -21,6 +21,7 @@ from tests.references.router import write_router
 from tests.references.splade import write_sparse_encoder
 from tests.references.static import write_model2vec
 from tests.support.backends import ROOT
+from tests.support.families import SIZES
 from tests.support.hostile_folders import write_whole
 
 KINDS: dict[str, tuple[Callable[[Path], object], str | None]] = {
@@ -28,7 +29,10 @@ KINDS: dict[str, tuple[Callable[[Path], object], str | None]] = {
     "a classifier": (lambda folder: write_classifier(folder, ["a", "b"]), "classification"),
     "a classifier of tokens": (write_tagger, "token_classification"),
     "`SentenceTransformer`": (write_whole, None),
-    "`CrossEncoder`": (lambda folder: write_cross_encoder(folder, "Bert", "with modules"), "classification"),
+    "`CrossEncoder`": (
+        lambda folder: write_cross_encoder(folder, "Bert", "with modules", **SIZES),
+        "classification",
+    ),
     "`CrossEncoder` with `LogitScore`": (write_reranker, "classification"),
     "`SparseEncoder`": (write_sparse_encoder, "masked_words"),
     "`SparseEncoder` with a `Router`": (write_router, "masked_words"),

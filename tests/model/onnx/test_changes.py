@@ -33,7 +33,6 @@ from tests.support.families import AS_A_GRAPH, ENCODERS, cosine, sample, write_s
 from tests.support.interventions import random_changes, with_changes
 from tests.support.product import run
 
-FEW = ("bert",)
 KINDS: tuple[InterventionKind, ...] = ("heads", "edges")
 
 
@@ -49,13 +48,8 @@ def written(source: Path, place: Path) -> OnnxBackend:
     return opened(place)
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        *FEW,
-        *(pytest.param(x, marks=pytest.mark.thorough) for x in (*FAMILIES, "jina_bert") if x not in FEW),
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("choice", [*FAMILIES, "jina_bert"])
 def test_interventions_are_those_of_hooks(choice: str, tmp_path: Path) -> None:
     """In every family, for 50 different ones in one batch, beside sequences without, and alone."""
     source = tmp_path / "model"

@@ -33,7 +33,14 @@ def test_what_was_cut_before_is_cut_further() -> None:
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("pair", [(TEXT, "A short one."), ("A short one.", TEXT), (TEXT, TEXT)])
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (TEXT, "A short one."),
+        ("A short one.", TEXT),
+        pytest.param((TEXT, TEXT), marks=pytest.mark.thorough),
+    ],
+)
 def test_of_a_pair_the_longer_text_is_cut_first(pair: tuple[str, str], side: Side) -> None:
     """As its tokenizer cuts it at the limit of the model, from either side, whatever the segments."""
     sided = Truncation(side=side)

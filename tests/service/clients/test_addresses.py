@@ -59,6 +59,7 @@ def test_a_proxy_that_is_none_is_named(text: str, says: str) -> None:
         parse_proxies(text)
 
 
+@pytest.mark.thorough
 def test_a_proxy_that_is_none_ends_the_start() -> None:
     """Exit code 2 and a sentence that names the setting."""
     code, out, err = run_command(trusted_proxies="10.0.0.1/8")

@@ -116,6 +116,7 @@ def test_integers_are_written_as_they_are() -> None:
     assert text(array, None) == "[[3,0],[12,1]]"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("decimals", "unit"), [(6, True), (6, False), (None, False)])
 @pytest.mark.parametrize("shape", [(3, 2, 400, 400), (500_000,), (4, 200_000), (300_000, 1)])
 def test_no_piece_holds_the_interpreter_for_long(

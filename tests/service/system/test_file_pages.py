@@ -129,6 +129,7 @@ def kilobytes_of_weights(service: Service) -> int:
     return int(weights)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="mappings are listed as Linux does")
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("int8", marks=needs_int8)])
 def test_original_weights_stay_out_of_memory(dtype: str) -> None:

@@ -4,6 +4,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.serving import ROOT
 
 _PROGRAM = """
@@ -31,6 +33,7 @@ print(Metrics("0", ENDPOINTS, shared.part(2)).exposition().decode())
 """
 
 
+@pytest.mark.thorough
 def test_collections_of_all_processes_count_once() -> None:
     """Two processes collect three and four times, and once the youngest; the parent is no part."""
     done = subprocess.run(

@@ -158,6 +158,7 @@ def test_as_text_a_refusal_says_why_too() -> None:
     assert Ended(request, "/encode", 422, 0.5).text().startswith("problem=invalid-request field=dimensions ")
 
 
+@pytest.mark.thorough
 def test_refusals_have_a_level_of_their_own() -> None:
     """All that are answered with a 4xx or are no HTTP, and no other requests."""
     with serve(log_refusals="warning", log_format="json", api_keys=KEY) as service:

@@ -139,6 +139,7 @@ def test_counting_is_bounded() -> None:
     assert vocabulary.unknown_tokens == 16 * 127
 
 
+@pytest.mark.thorough
 def test_a_service_warns_of_both(tmp_path: Path) -> None:
     """With all its processes, of the texts that clients send; a small model reads many in a moment."""
     write_bert(tmp_path)
