@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,15 @@ ARCHITECTURES = {
 }
 
 
+RENAMED = "its weights have a classifier, but architectures in config.json is ['BertModel']: set"
+
+
+def write_renamed(folder: Path) -> None:
+    """A cross-encoder whose folder calls it an encoder."""
+    write_cross_encoder(folder, "Bert", **SIZES)
+    change_config(folder, architectures=["BertModel"], id2label=None)
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """Folders that rank nothing, and some that do."""
@@ -28,10 +38,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         saved = architecture.replace("BertReranker", "BertModel")
         write_model(place / name, "Bert", architecture=saved, **SIZES)
         change_config(place / name, architectures=[architecture])
-    write_cross_encoder(place / "renamed", "Bert", **SIZES)
-    change_config(place / "renamed", architectures=["BertModel"], id2label=None)
-    step = lambda _: nullcontext()  # noqa: E731
-    export(str(place / "renamed"), place / "exported", dtype="float32", overwrite=False, step=step)
+    write_renamed(place / "renamed")
     write_model(place / "stripped", "Bert", **SIZES)
     change_config(place / "stripped", id2label={"0": "LABEL_0"})
     write_model(place / "encoder", "Bert", **SIZES)
@@ -47,24 +54,36 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     ("name", "reason"),
     [
         *((name, f"config.json says '{kind}', which is no") for name, kind in ARCHITECTURES.items()),
-        ("renamed", "its weights have a classifier, but architectures in config.json is ['BertModel']: set"),
-        (
-            "exported",
-            "its weights have a classifier, but architectures in config.json is ['BertModel']: set",
-        ),
+        ("renamed", RENAMED),
         ("stripped", "config.json names one label, as that of a cross-encoder does, but says 'BertModel'"),
     ],
 )
 def test_what_cannot_rank_says_why(name: str, reason: str, service: Service) -> None:
     """In every protocol, with the models that can; its vectors are served all the same."""
-    response = post(service, {**QUERY, "model": name}, "/rerank")
-    detail = assert_problem(response, 422, "unsupported", field="model")["detail"]
-    assert f'The model "{name}" does not rank texts: {reason}' in detail
+    detail = refusal(service, name, reason)
     assert "choose from encoder, modules, words" in detail
     assert post(service, {**QUERY, "model": name}, "/tei/rerank").status_code == 424
     cohere = {"query": "a", "documents": ["b"], "model": name}
     assert reason in post(service, cohere, "/v2/rerank").text.replace('\\"', '"')
     assert service.encode("the boy", model=name)["data"][0]["embedding"]
+
+
+def refusal(service: Service, name: str, reason: str) -> str:
+    """The sentence in which a model refuses to rank, which has this reason."""
+    response = post(service, {**QUERY, "model": name}, "/rerank")
+    detail: str = assert_problem(response, 422, "unsupported", field="model")["detail"]
+    assert f'The model "{name}" does not rank texts: {reason}' in detail
+    return detail
+
+
+@pytest.mark.thorough
+def test_a_graph_says_it_too(tmp_path: Path) -> None:
+    """In the same words as the folder that it was exported from."""
+    write_renamed(tmp_path / "renamed")
+    step = lambda _: nullcontext()  # noqa: E731
+    export(str(tmp_path / "renamed"), tmp_path / "exported", dtype="float32", overwrite=False, step=step)
+    with serve(model=tmp_path / "exported") as started:
+        refusal(started, "renamed", RENAMED)
 
 
 @pytest.mark.parametrize("name", ["encoder", "modules", "words"])

@@ -20,7 +20,10 @@ def _can_mount() -> bool:
     return subprocess.run([*LAUNCHER, "true"], capture_output=True, check=False).returncode == 0
 
 
-pytestmark = pytest.mark.skipif(not _can_mount(), reason="this user may not mount file systems")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(not _can_mount(), reason="this user may not mount file systems"),
+]
 
 
 @pytest.fixture(scope="module")

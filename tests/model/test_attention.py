@@ -319,7 +319,8 @@ def peaks(what: str, dtype: str = "float32") -> list[float]:
     return [float(word) for word in done.stdout.split()]
 
 
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("what", ["outputs", "rows"])
 def test_memory_is_linear_in_the_length_when_no_whole_map_is_asked_for(what: str, dtype: str) -> None:
     """8192 tokens take a few MiB more than 2048, though one head's map of them would be 256 MiB."""
