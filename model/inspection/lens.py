@@ -92,7 +92,7 @@ def lens_words(
 def _arrays(found: _Words, places: IntArray, top_k: int) -> Arrays:
     """Take the words of some rows, in their shape."""
     logits = found.logits[places, :top_k]
-    with np.errstate(invalid="ignore"):  # where a logit is not finite, which the check of outputs finds
+    with np.errstate(invalid="ignore"):  # the check of outputs finds what is not finite
         shares = np.exp(logits - found.total[places][..., None])
     return {
         "lens_ids": np.ascontiguousarray(found.ids[places, :top_k]),
@@ -149,7 +149,8 @@ def _largest(predictor: Predictor, x: Array, most: int, ops: Operations, progres
         some = slice(first, first + step)
         bias = None if decoder.bias is None else decoder.bias[some]
         logits = ops.activate(ops.linear(x, decoder.weight[some], bias), decoder.activation)  # (rows, words)
-        np.logaddexp(words.total, ops.log_sum_exp(logits), out=words.total)
+        with np.errstate(invalid="ignore"):  # where a logit is not finite, the total is not
+            np.logaddexp(words.total, ops.log_sum_exp(logits), out=words.total)
         _merge(words, *ops.candidates(logits, words.logits[:, -1], most), first)
         progress.step()
     return words

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from model.arrays import NUMPY, IntArray, Places, Reduction
+from model.arrays import IntArray, Places, Reduction
 from model.contract import FloatArray
 from model.encoder.attention import Indices, chosen
 
@@ -166,11 +166,8 @@ class TensorOperations:
 
     def candidates(self, x: Tensor, above: FloatArray, most: int) -> tuple[IntArray, IntArray, FloatArray]:
         """Find the `most` largest numbers of each row of (rows, V) that are above that of `above`."""
-        if self._device.type == "cpu":  # where numpy finds them faster
-            return NUMPY.candidates(x.numpy(), above, most)
         larger = x > self.array(above)[:, None]
-        if most < x.shape[1]:
+        if most < x.shape[1] and int(larger.count_nonzero()) > len(x) * most:
             larger &= x >= x.topk(most).values[:, -1:]
-        places = larger.nonzero()
-        rows, columns = self.numpy(places).T
-        return rows, columns, self.numpy(x[larger])
+        places = larger.ravel().nonzero().ravel()
+        return *np.divmod(self.numpy(places), x.shape[1]), self.numpy(x.ravel()[places])

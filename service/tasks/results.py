@@ -14,7 +14,7 @@ SUMMARY = "summary."
 """What the names of statistics begin with: `decimals` rounds them too, and in files they stay float32."""
 VECTORS = frozenset(("embedding", "chunks"))
 """Arrays that have the `precision` of the response."""
-INTEGERS = frozenset(("top_keys", "sparse_ids"))
+INTEGERS = frozenset(("top_keys", "sparse_ids", "lens_ids"))
 """Arrays of int32."""
 Column = Literal["tokens", "token_ids", "offsets", "word_ids", "segment_ids", "special"]
 COLUMNS: tuple[Column, ...] = get_args(Column)
@@ -23,6 +23,9 @@ _NESTED = {
     "chunks": "chunks.embeddings",
     "sparse_ids": "sparse.token_ids",
     "sparse_weights": "sparse.weights",
+    "lens_ids": "logit_lens.token_ids",
+    "lens_logits": "logit_lens.logits",
+    "lens_probabilities": "logit_lens.probabilities",
 }
 
 
@@ -45,7 +48,8 @@ class Expected:
 
     `arrays` are shapes as computed, of vectors before they are quantized; `encoding` has the tokens whose
     `columns` the item has; `labels` counts the integers in further lists, and `column_bytes` bounds what else
-    there is as JSON. `held_bytes` counts arrays that wait until the item is made of them.
+    there is as JSON. `held_bytes` counts arrays that wait until the item is made of them. `names` bounds the
+    bytes of what names each number of an array, as JSON, by the array's name.
     """
 
     arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -54,6 +58,7 @@ class Expected:
     column_bytes: int = 0
     held_bytes: int = 0
     columns: Sequence[Column] = COLUMNS
+    names: Mapping[str, int] = field(default_factory=dict)
 
 
 def covered(encoding: Encoding) -> list[tuple[int, int]]:

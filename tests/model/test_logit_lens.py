@@ -88,10 +88,10 @@ def test_each_layer_predicts_what_the_head_makes_of_its_state(
     mixed = run(
         loaded,
         [one for one in inputs for _ in range(4)],
-        [want for one in some for want in (Want(lens=one), *others)],
+        [want for lens_want in some for want in (Want(lens=lens_want), *others)],
     )
-    for want, logits, beside in zip(some, expected, mixed[::4], strict=True):
-        check(beside.heads, logits, want)
+    for one, logits, beside in zip(some, expected, mixed[::4], strict=True):
+        check(beside.heads, logits, one)
         assert set(beside.heads) == {"lens_ids", "lens_logits", "lens_probabilities"}
         assert beside.tokens is None
 
@@ -102,9 +102,7 @@ def test_all_of_a_sequence_comes_from_one_pass(backend: str, tmp_path: Path) -> 
     written = write_small(tmp_path / "model", "modernbert", "ForMaskedLM", tie_word_embeddings=True)
     loaded, encoding = load(written, backend), max(sample(), key=len)
     one = LensWant((1, 3), (0, 2), 4)
-    want = Want(
-        token_layers=(1,), heads=(SparseWant(),), attention=AttentionWant((0, 2), (1,)), lens=one
-    )
+    want = Want(token_layers=(1,), heads=(SparseWant(),), attention=AttentionWant((0, 2), (1,)), lens=one)
     (alone,), (together,) = run(loaded, [encoding], [Want(lens=one)]), run(loaded, [encoding], [want])
     assert np.array_equal(alone.heads["lens_ids"], together.heads["lens_ids"])
     assert relative_distance(together.heads["lens_logits"], alone.heads["lens_logits"]) <= 1e-6
