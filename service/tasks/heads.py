@@ -17,7 +17,7 @@ from service.engine.engine import Engine
 from service.tasks.embed import resolve_states
 from service.tasks.errors import OptionError
 from service.tasks.indices import Chosen, choose
-from service.tasks.results import Item
+from service.tasks.results import Item, Parts
 from service.tasks.view import View
 
 _LISTED = 10
@@ -270,7 +270,8 @@ class LensPlan:
     def _name_words(self, item: Item) -> Item:
         ids, places = np.unique(item.arrays["lens_ids"], return_inverse=True)
         names = np.array([self.decoder.name(number) for number in ids.tolist()], object)
-        lens = {**item.columns["logit_lens"], "tokens": names[places].tolist()}
+        tokens = Parts([names[layer].tolist() for layer in places])
+        lens = {**item.columns["logit_lens"], "tokens": tokens}
         return replace(item, columns={**item.columns, "logit_lens": lens})
 
 

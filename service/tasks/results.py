@@ -29,11 +29,20 @@ _NESTED = {
 }
 
 
+class Parts:
+    """A list in a column that may be long: each of its items is written by itself."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self.items = items
+
+
 @dataclass(slots=True)
 class Item:
     """The result for one input.
 
-    `columns` are ready for orjson. `arrays` are written in order, the statistics of a summary last; their
+    `columns` are ready for orjson, but for `Parts`. `arrays` are written in order, the statistics of a summary last; their
     dtype is float32, int32 (positions), for maps the array type of the response: float16, or round(255·p) in
     uint8, and for vectors the dtype of the response's precision. Statistics have the shape (layers, heads).
     """
