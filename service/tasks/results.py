@@ -42,9 +42,10 @@ class Parts:
 class Item:
     """The result for one input.
 
-    `columns` are ready for orjson, but for `Parts`. `arrays` are written in order, the statistics of a summary last; their
-    dtype is float32, int32 (positions), for maps the array type of the response: float16, or round(255·p) in
-    uint8, and for vectors the dtype of the response's precision. Statistics have the shape (layers, heads).
+    `columns` are ready for orjson, but for `Parts`. `arrays` are written in order, the statistics of a
+    summary last; their dtype is float32, int32 (positions), for maps the array type of the response: float16,
+    or round(255·p) in uint8, and for vectors the dtype of the response's precision. Statistics have the shape
+    (layers, heads).
     """
 
     columns: Mapping[str, Any]
