@@ -139,6 +139,22 @@ class Operations(Protocol):
         """Normalise the rows of (rows, C) (Ba et al. 2016)."""
         ...
 
+    def rms_norm(self, x: Array, gain: Array, epsilon: float) -> Array:
+        """Normalise the rows of (rows, C) (Zhang & Sennrich 2019)."""
+        ...
+
+    def log_sum_exp(self, x: Array) -> NDArray[np.float64]:
+        """Ln Σ exp x over the last axis of finite numbers, in numpy."""
+        ...
+
+    def candidates(self, x: Array, above: FloatArray, most: int) -> tuple[IntArray, IntArray, FloatArray]:
+        """Find the `most` largest numbers of each row of (rows, V) that are above that of `above` (rows,).
+
+        Returns rows and columns, in order, and numbers, in numpy; perhaps of more than `most`, and always of
+        all those that equal the smallest of these.
+        """
+        ...
+
 
 # Replaces 0 inside a logarithm: the product with a weight of 0 is then 0, not NaN.
 _TINY = np.finfo(np.float32).tiny
@@ -273,6 +289,28 @@ class NumpyOperations:
         deviation = np.sqrt((centred * centred).mean(-1, keepdims=True) + np.float32(epsilon))
         normed: FloatArray = centred / deviation * gain
         return normed if bias is None else normed + bias
+
+    def rms_norm(self, x: FloatArray, gain: FloatArray, epsilon: float) -> FloatArray:
+        """Normalise the rows of (rows, C) (Zhang & Sennrich 2019)."""
+        deviation = np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(epsilon))
+        return np.asarray(x / deviation * gain)
+
+    def log_sum_exp(self, x: FloatArray) -> NDArray[np.float64]:
+        """Ln Σ exp x over the last axis of finite numbers."""
+        top = x.max(-1)
+        with np.errstate(invalid="ignore"):  # where a number is not finite, the result is not
+            return np.asarray(np.log(np.exp(x - top[:, None]).sum(-1, dtype=np.float64)) + top)
+
+    def candidates(
+        self, x: FloatArray, above: FloatArray, most: int
+    ) -> tuple[IntArray, IntArray, FloatArray]:
+        """Find the `most` largest numbers of each row of (rows, V) that are above that of `above`."""
+        larger = x > above[:, None]
+        if np.count_nonzero(larger) > len(x) * most and most < x.shape[1]:
+            place = x.shape[1] - most
+            larger &= x >= np.partition(x, place, -1)[:, place, None]
+        places = np.flatnonzero(larger)  # ten times as fast as by rows and columns
+        return *np.divmod(places, x.shape[1]), x.ravel()[places]
 
 
 NUMPY = NumpyOperations()

@@ -44,3 +44,19 @@ class Axis:
     positions: tuple[int, ...]
     tokens: tuple[int, ...] | None = None
     starts: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LensWant:
+    """The words that a model's predictor makes of hidden states: the logit lens (nostalgebraist 2020).
+
+    Of the hidden states `layers` (0 is the embedding output) at the tokens `rows`, the `top_k` words, largest
+    first, ties by id: `lens_ids` int32, `lens_logits` float32, and `lens_probabilities` float32, the softmax
+    over the whole vocabulary; each (layers, rows, k). States before the last go through the final norm first,
+    if the model has one. `passes` says how many plain passes of the sequence take about as long.
+    """
+
+    layers: tuple[int, ...]
+    rows: tuple[int, ...]
+    top_k: int
+    passes: int = 0

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from model.choices import HEAD_VECTORS, Axis, HeadVector, Statistic
+from model.choices import HEAD_VECTORS, Axis, HeadVector, LensWant, Statistic
 from model.encoder.interventions import INTERVENTION_KINDS, GradientPoint, InterventionKind, Interventions
 from model.progress import Progress
 
@@ -191,16 +191,19 @@ class Want:
     heads: tuple[HeadWant, ...] = ()
     interventions: Interventions | None = None
     gradient: GradientPoint | None = None
+    lens: LensWant | None = None
 
     @property
     def passes(self) -> int:
         """How many plain passes of the sequence take about as long."""
-        return 1 if self.gradient is None else self.gradient.passes
+        passes = 1 if self.gradient is None else self.gradient.passes
+        return passes if self.lens is None else passes + self.lens.passes
 
     def states(self, last: int) -> set[int]:
         """Return the numbers of the hidden states that are read; `last` is that of the last one."""
         pooled = self.sentence.layers if self.sentence is not None else ()
-        return {*self.token_layers, *pooled, *((last,) if self.heads else ())}
+        predicted = self.lens.layers if self.lens is not None else ()
+        return {*self.token_layers, *pooled, *predicted, *((last,) if self.heads else ())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +227,7 @@ class Output:
     want's dtype, without the heads axis if heads were aggregated and (queries, keys) for a rollout, with one
     axis of `edges` for the last two if the want has them; `top` replaces it with a `top_k`, and `thumbnails`
     with a `thumbnail`, in cells; `summary` has statistics by name, each (layers, heads).
-    `heads` are the arrays of the wanted heads, by the names that `HeadWant` gives them, and of the wanted
+    `heads` are the arrays of the wanted heads and lens, by the names that the wants give them, and of wanted
     vectors: `query_vectors` (layers, heads, rows, D), `key_vectors` (layers, heads, columns, D) and
     `output_norms` (layers, heads, rows).
     `finite` is False if there was a NaN or an infinity, which the dtype of a map may hide.
@@ -303,7 +306,8 @@ class ModelInfo:
     pooling that is not linear; `mask_token` is the id of the token for any word, `padding_token` that of
     padding. `pairs_take_prompt`: some chat templates have no place for one. `weight_bytes` is the size of the
     weights or the graph, `parameters` their number, None in a graph. `processors`: those of an int8 graph.
-    `head_sizes` has D of each layer; `score_scale` multiplies dot products, None: 1/√D.
+    `head_sizes` has D of each layer; `score_scale` multiplies dot products, None: 1/√D. Without `has_lens`,
+    the predictor reads only the last hidden state.
     """
 
     family: str
@@ -344,6 +348,7 @@ class ModelInfo:
     head_sizes: tuple[int, ...] = ()
     score_scale: float | None = None
     head_vectors: tuple[HeadVector, ...] = HEAD_VECTORS
+    has_lens: bool = True
 
     @property
     def runs(self) -> str:

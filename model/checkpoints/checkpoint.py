@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from model.checkpoints.cross_encoder import hidden_classifier
 from model.checkpoints.folder import ModelFolder, read_folder
@@ -23,7 +23,7 @@ from model.errors import CheckpointError
 from model.families.family import Family, Part
 from model.files import present, shown
 from model.heads.dense import Dense
-from model.heads.predictor import Predictor
+from model.heads.predictor import LayerNorm, Norm, Predictor, RmsNorm
 from model.tokenization.tokenizer import TextTokenizer
 
 log = logging.getLogger(__name__)
@@ -74,9 +74,23 @@ def load_checkpoint(path: Path, *, strict: bool = False, deferred: bool = False)
     if predictor is None and not present(path / "modules.json") and has_classifier(folder.family, tensors):
         folder = replace(folder, no_ranking=hidden_classifier(folder.raw.get("architectures")))
     encoder, stored, parts = _load_encoder(folder, found, predictor, deferred=deferred)
+    if predictor is not None and predictor.info.kind == "masked_words":
+        predictor = replace(predictor, final_norm=_final_norm(encoder))
     files = {*(one.file for one in found), *(one.weights for one in folder.adapters)}
     weight_bytes = sum(file.stat().st_size for file in files)
     return Checkpoint(folder, encoder, predictor, stored, parts, weight_bytes)
+
+
+def _final_norm(encoder: Encoder) -> Norm | None:
+    """Return what an encoder applies after its last block, in numpy; None if it applies nothing."""
+    norm = encoder.final_norm
+    match norm:
+        case nn.LayerNorm():
+            bias = None if norm.bias is None else norm.bias.detach().float().numpy()
+            return LayerNorm(norm.weight.detach().float().numpy(), bias, norm.eps)
+        case nn.RMSNorm():
+            return RmsNorm(norm.weight.detach().float().numpy(), encoder.config.norm_eps)
+    return None
 
 
 def _with_frequencies(folder: ModelFolder, found: Sequence[Stored]) -> ModelFolder:

@@ -12,7 +12,7 @@ from model.activations import ACTIVATIONS
 from model.contract import FloatArray, HeadInfo
 from model.errors import CheckpointError
 from model.files import check_regular, present, reason
-from model.heads.predictor import LayerNorm, Linear, Predictor
+from model.heads.predictor import LayerNorm, Linear, Norm, Predictor, RmsNorm
 
 FILE = "prediction.safetensors"
 LONGEST_LABEL = 1000
@@ -27,8 +27,12 @@ def write_predictor(folder: Path, predictor: Predictor) -> None:
         tensors[f"{number}.weight"] = np.ascontiguousarray(layer.weight)
         if layer.bias is not None:
             tensors[f"{number}.bias"] = np.ascontiguousarray(layer.bias)
-    info = predictor.info
-    described = {
+    info, norm = predictor.info, predictor.final_norm
+    if norm is not None:
+        tensors["final_norm.weight"] = np.ascontiguousarray(norm.weight)
+        if isinstance(norm, LayerNorm) and norm.bias is not None:
+            tensors["final_norm.bias"] = np.ascontiguousarray(norm.bias)
+    described: dict[str, Any] = {
         "kind": info.kind,
         "labels": info.labels,
         "activation": info.activation,
@@ -39,6 +43,9 @@ def write_predictor(folder: Path, predictor: Predictor) -> None:
             for layer in predictor.layers
         ],
     }
+    if norm is not None:
+        kind = "layer" if isinstance(norm, LayerNorm) else "rms"
+        described["final_norm"] = {"kind": kind, "epsilon": norm.epsilon}
     save_file(tensors, folder / FILE, {_KEY: json.dumps(described)})
 
 
@@ -54,7 +61,8 @@ def read_exported(folder: Path) -> Predictor | None:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         layers = tuple(_layer(i, one, tensors) for i, one in enumerate(described["layers"]))
         info = _info(described, len(layers[-1].weight))
-        return Predictor(info, described["pooling"], layers, int(described.get("padding", -1)))
+        padding, norm = int(described.get("padding", -1)), _final_norm(described, tensors)
+        return Predictor(info, described["pooling"], layers, padding, norm)
     except (SafetensorError, OSError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {reason(error)}; export the model again.") from error
 
@@ -70,10 +78,25 @@ def _info(described: dict[str, Any], outputs: int) -> HeadInfo:
     return HeadInfo(kind, labels, described["activation"], outputs if sized else None)
 
 
+def _final_norm(described: dict[str, Any], tensors: dict[str, FloatArray]) -> Norm | None:
+    """Read the norm after the last block; None if there is none, and in files of older releases."""
+    if (norm := described.get("final_norm")) is None:
+        return None
+    weight, bias = tensors["final_norm.weight"], tensors.get("final_norm.bias")
+    _check_finite("the final norm", weight, bias)
+    if norm["kind"] == "rms":
+        return RmsNorm(weight, float(norm["epsilon"]))
+    return LayerNorm(weight, bias, float(norm["epsilon"]))
+
+
+def _check_finite(what: str, *tensors: FloatArray | None) -> None:
+    if not all(np.isfinite(tensor).all() for tensor in tensors if tensor is not None):
+        raise ValueError(f"the weights of {what} have a NaN or an infinity")
+
+
 def _layer(number: int, described: dict[str, Any], tensors: dict[str, FloatArray]) -> Linear | LayerNorm:
     weight, bias = tensors[f"{number}.weight"], tensors.get(f"{number}.bias")
-    if not all(np.isfinite(tensor).all() for tensor in (weight, bias) if tensor is not None):
-        raise ValueError(f"the weights of layer {number} have a NaN or an infinity")
+    _check_finite(f"layer {number}", weight, bias)
     if "epsilon" in described:
         return LayerNorm(weight, bias, float(described["epsilon"]))
     if described["activation"] not in ACTIVATIONS:

@@ -1,7 +1,7 @@
 """What a model predicts from its last hidden state: linear layers and norms, with any array library."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,17 +32,30 @@ class LayerNorm:
 
 
 @dataclass(frozen=True, slots=True)
+class RmsNorm:
+    """Root mean square normalisation (Zhang & Sennrich 2019): `weight` (C,)."""
+
+    weight: Array
+    epsilon: float
+
+
+Norm = LayerNorm | RmsNorm
+
+
+@dataclass(frozen=True, slots=True)
 class Predictor:
     """Layers from hidden states to logits, float32.
 
     `pooling` says which vector of a sequence they are applied to; None: to every token's. That of the last
     token passes over tokens whose id is `padding`, as transformers does, also over those of the text itself.
+    `final_norm` is what the encoder applies after its last block, and which hidden states before it lack.
     """
 
     info: HeadInfo
     pooling: HeadPooling | None
     layers: tuple[Linear | LayerNorm, ...]
     padding: int = -1
+    final_norm: Norm | None = None
 
     def last(self, token_ids: NDArray[np.int64]) -> int:
         """Return the row of the last token of a sequence; the first one if all are padding."""
@@ -52,11 +65,13 @@ class Predictor:
     def on(self, ops: Operations) -> "Predictor":
         """Convert the weights, which are numpy arrays, for another array library."""
 
-        def converted(layer: Linear | LayerNorm) -> Linear | LayerNorm:
-            bias = None if layer.bias is None else ops.array(layer.bias)
-            return replace(layer, weight=ops.array(layer.weight), bias=bias)
+        def converted(layer: Linear | Norm) -> dict[str, Any]:
+            arrays = ((name, getattr(layer, name, None)) for name in ("weight", "bias"))
+            return {name: ops.array(array) for name, array in arrays if array is not None}
 
-        return replace(self, layers=tuple(map(converted, self.layers)))
+        norm = self.final_norm and replace(self.final_norm, **converted(self.final_norm))
+        layers = tuple(replace(layer, **converted(layer)) for layer in self.layers)
+        return replace(self, layers=layers, final_norm=norm)
 
     def __call__(self, x: Array, ops: Operations) -> Array:
         """Compute the logits of vectors (rows, C): (rows, labels)."""
@@ -65,8 +80,10 @@ class Predictor:
         return x
 
 
-def apply(layer: Linear | LayerNorm, x: Array, ops: Operations) -> Array:
+def apply(layer: Linear | Norm, x: Array, ops: Operations) -> Array:
     """Apply one layer to vectors (rows, in): (rows, out)."""
+    if isinstance(layer, RmsNorm):
+        return ops.rms_norm(x, layer.weight, layer.epsilon)
     if isinstance(layer, LayerNorm):
         return ops.layer_norm(x, layer.weight, layer.bias, layer.epsilon)
     return ops.activate(ops.linear(x, layer.weight, layer.bias), layer.activation)

@@ -118,6 +118,7 @@ class OnnxBackend:
             processors=precision.processors,
             interventions=("heads", "edges") if changes else (),
             head_vectors=("query", "key"),
+            has_lens=folder.config.norm == "post" or (predictor and predictor.final_norm) is not None,
         )
 
     def cost(self, lengths: Sequence[int]) -> int:

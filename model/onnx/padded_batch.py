@@ -16,6 +16,7 @@ from model.encoder.interventions import EdgeWords
 from model.heads.pooling import Bags
 from model.heads.running import Heads, head_outputs
 from model.heads.vectors import sentences
+from model.inspection.lens import lenses_of
 from model.inspection.statistics import StatisticsObserver
 from model.inspection.vectors import AttentionObserver, joined, observers
 from model.onnx import names as graph
@@ -152,10 +153,19 @@ class PaddedBatch:
             lambda i: self._input_ids[i, : self._lengths[i]],
             heads,
         )
+        lenses = lenses_of(
+            [want.lens for want in self._wants],
+            lambda i, layer: self._state(i, layer, results),
+            self._config.num_layers,
+            heads,
+            progress,
+        )
         return [
             joined(
                 Output(
-                    vectors.get(i), self._states(i, want.token_layers, results), heads=predicted.get(i, {})
+                    vectors.get(i),
+                    self._states(i, want.token_layers, results),
+                    heads=predicted.get(i, {}) | lenses.get(i, {}),
                 ),
                 self._observe(i, want, results, progress),
             )

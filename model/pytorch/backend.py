@@ -32,6 +32,7 @@ from model.heads.pooling import Bags, bag_alone
 from model.heads.running import Heads, head_outputs, only
 from model.heads.sparse import Splade
 from model.heads.vectors import of_pooled, sentences
+from model.inspection.lens import lenses_of
 from model.inspection.vectors import joined
 from model.lanes import choose_lanes, count_cores
 from model.progress import Progress
@@ -216,7 +217,7 @@ class TorchBackend:
 
     def _run_in_two_passes(self, batch: Batch, progress: Progress) -> list[Output]:
         """Run a batch, and what is observed of it in a precise pass: see `Precision.rounds_weights`."""
-        observed = [replace(want, sentence=None, token_layers=(), heads=()) for want in batch.wants]
+        observed = [_observed(want) for want in batch.wants]
         others = [replace(want, attention=None, summary=None) for want in batch.wants]
         outputs: dict[int, Output] = {}
         for wants, needed in ((others, lambda want: want.states(self.info.layers)), (observed, _observes)):
@@ -276,10 +277,17 @@ class TorchBackend:
             lambda i: ids[packing.starts[i] : packing.starts[i + 1]],
             self._heads,
         )
+        lenses = lenses_of(
+            [want.lens for want in wants],
+            lambda i, layer: _token_state(states[layer], packing, i),
+            last,
+            self._heads,
+            progress,
+        )
         outputs = {}
         for i, number in enumerate(order):
             tokens = _token_states(states, packing, i, wants[i].token_layers)
-            outputs[number] = Output(vectors.get(i), tokens, heads=heads.get(i, {}))
+            outputs[number] = Output(vectors.get(i), tokens, heads=heads.get(i, {}) | lenses.get(i, {}))
             if _observes(wants[i]):
                 outputs[number] = joined(outputs[number], observer.output(i))
         return outputs
@@ -343,6 +351,11 @@ def _in_order(starts: Mapping[int, Start], order: Sequence[int]) -> list[Start |
 
 def _observes(want: Want) -> bool:
     return want.attention is not None or want.summary is not None
+
+
+def _observed(want: Want) -> Want:
+    """Return what of a want is observed of attention."""
+    return replace(want, sentence=None, token_layers=(), heads=(), lens=None)
 
 
 def _token_states(

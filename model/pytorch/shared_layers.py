@@ -67,7 +67,7 @@ def find_prefixes(
 
 def _reads_last_token(want: Want, *, predicts_of_last: bool) -> bool:
     """Whether nothing but the last token's hidden states is read of a sequence."""
-    if want.token_layers or want.attention or want.summary:
+    if want.token_layers or want.attention or want.summary or want.lens:
         return False
     if want.sentence is not None and {*want.sentence.modes} != {"last"}:
         return False

@@ -155,3 +155,19 @@ class TensorOperations:
     def layer_norm(self, x: Tensor, gain: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
         """Normalise the rows of (rows, C) (Ba et al. 2016)."""
         return F.layer_norm(x, gain.shape, gain, bias, epsilon)
+
+    def rms_norm(self, x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
+        """Normalise the rows of (rows, C) (Zhang & Sennrich 2019)."""
+        return F.rms_norm(x, gain.shape, gain, epsilon)
+
+    def log_sum_exp(self, x: Tensor) -> NDArray[np.float64]:
+        """Ln Σ exp x over the last axis of finite numbers."""
+        return self.numpy(x.logsumexp(-1).double())
+
+    def candidates(self, x: Tensor, above: FloatArray, most: int) -> tuple[IntArray, IntArray, FloatArray]:
+        """Find the `most` largest numbers of each row of (rows, V) that are above that of `above`."""
+        larger = x > self.array(above)[:, None]
+        if most < x.shape[1] and int(larger.count_nonzero()) > len(x) * most:
+            larger &= x >= x.topk(most).values[:, -1:]
+        places = larger.ravel().nonzero().ravel()
+        return *np.divmod(self.numpy(places), x.shape[1]), self.numpy(x.ravel()[places])

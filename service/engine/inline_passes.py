@@ -89,6 +89,6 @@ def _is_plain(want: Want) -> bool:
     """Whether a sequence wants only hidden states or a few numbers made of them, in one pass."""
     if want.task is not None or want.interventions is not None or want.gradient is not None:
         return False
-    if want.attention is not None or want.summary is not None:
+    if want.attention is not None or want.summary is not None or want.lens is not None:
         return False
     return all(isinstance(head, _FEW_NUMBERS) for head in want.heads)

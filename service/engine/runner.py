@@ -256,8 +256,8 @@ class Runner:
 
 
 def _is_ordinary(want: Want) -> bool:
-    """Whether its pass takes as long as others: not if it goes back, too, or may share layers."""
-    return want.passes == 1 and want.interventions is None
+    """Whether its pass takes as long as others: not if it goes back, has a lens, or may share layers."""
+    return want.passes == 1 and want.interventions is None and want.lens is None
 
 
 def is_finite(output: Output) -> bool:

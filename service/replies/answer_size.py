@@ -41,7 +41,7 @@ def bound_head(style: AnswerStyle) -> int:
 
 def bound_item(style: AnswerStyle, item: Expected) -> int:
     """Bound one item of such a response."""
-    return bound_columns(style, item) + bound_arrays(style, item.arrays)
+    return bound_columns(style, item) + bound_arrays(style, item.arrays, item.names)
 
 
 def bound_columns(style: AnswerStyle, item: Expected) -> int:
@@ -56,12 +56,17 @@ def bound_columns(style: AnswerStyle, item: Expected) -> int:
     return size + strings if form.quoted else size
 
 
-def bound_arrays(style: AnswerStyle, arrays: Mapping[str, tuple[int, ...]]) -> int:
-    """Bound the arrays of an item, by their names and shapes."""
+def bound_arrays(style: AnswerStyle, arrays: Mapping[str, tuple[int, ...]], names: Mapping[str, int]) -> int:
+    """Bound the arrays of an item, by their names and shapes, and the `names` of their numbers."""
     form = FORMATS[style.format]
-    return sum(
+    size = sum(
         [form.array_bytes(style, name, style.stored_shape(name, shape)) for name, shape in arrays.items()]
     )
+    if not names:
+        return size
+    # Each list of names has two brackets and a comma; in a string, quotes and backslashes have one more.
+    text = sum([math.prod(arrays[name]) * (each + 3) for name, each in names.items()])
+    return size + text * (2 if form.quoted else 1)
 
 
 @cache

@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from service.replies.json_arrays import in_parts
 from service.replies.style import AnswerStyle
 from service.tasks.results import MAPS, SUMMARY, Item
 
@@ -101,7 +102,7 @@ def pack(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Packed:
 
 
 def _dumps(fields: Mapping[str, Any]) -> bytes:
-    return orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(fields, default=in_parts, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def cut(text: bytes) -> Iterator[memoryview]:

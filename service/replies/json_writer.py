@@ -14,6 +14,7 @@ from service.replies.json_arrays import (
     PIECE_VALUES,
     TABLE_DECIMALS,
     array_text,
+    in_parts,
     plain,
     text_size,
 )
@@ -159,9 +160,11 @@ def _value(value: Any) -> Iterator[Piece]:
 
 
 def _dumps(value: Any) -> bytes:
-    return orjson.dumps(value, default=_numbers, option=_OPTIONS)
+    return orjson.dumps(value, default=_prepared, option=_OPTIONS)
 
 
-def _numbers(value: Any) -> NDArray[Any]:
-    """Prepare arrays that orjson does not write by itself: to be rounded, or not contiguous."""
-    return plain(value.array, value.decimals) if isinstance(value, _Numbers) else plain(value, None)
+def _prepared(value: Any) -> Any:
+    """Prepare what orjson does not write by itself: arrays to be rounded, or not contiguous, and parts."""
+    if isinstance(value, _Numbers):
+        return plain(value.array, value.decimals)
+    return plain(value, None) if isinstance(value, np.ndarray) else in_parts(value)

@@ -61,9 +61,9 @@ class TooLarge:
         known: dict[tuple[Any, ...], int] = {}  # texts of one length have the same arrays
         sizes = []
         for columns, item in zip(self._columns[style.format], self.items, strict=True):
-            key = tuple(item.arrays.items())
+            key = (*item.arrays.items(), *item.names.items())
             if key not in known:
-                known[key] = bound_arrays(style, change(item.arrays))
+                known[key] = bound_arrays(style, change(item.arrays), item.names)
             sizes.append(columns + known[key])
         return sizes
 

@@ -10,12 +10,12 @@ from model.tokenization.tokenizer import Text
 from service.tasks.chunking.chunks import Chunking, ChunkPlan
 from service.tasks.chunking.windows import LongWindows, WindowedChunks
 from service.tasks.errors import ENCODER, TABLE, Names, OptionError
-from service.tasks.indices import Chosen, choose, choose_layers, resolve
+from service.tasks.indices import Chosen, choose, choose_layers
 from service.tasks.precision import BITS, STEPS, Precision
 from service.tasks.results import COLUMNS, Column, Expected, columns, covered
 from service.tasks.view import View
 
-EncodeOutput = Literal["sentence", "tokens", "sparse"]
+EncodeOutput = Literal["sentence", "tokens", "sparse", "logit_lens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class EmbedOptions:
     dimensions: int | None = None
     """The first components, which are kept."""
     pooling_layers: tuple[int, ...] = (-1,)
-    layers: tuple[int, ...] = (-1,)
+    layers: Chosen = (-1,)
     precision: Precision = "float32"
     chunks: Chunking | None = None
     chunks_needed: bool = False
@@ -169,7 +169,7 @@ def _plan(options: EmbedOptions, info: ModelInfo, task: str | None) -> EncodePla
     if "tokens" in options.outputs:
         if not info.exposes_tokens:
             raise _vector_alone(lambda _: "vectors of tokens are asked for", "outputs")
-        token_layers = _resolve_states(options.layers, info, "layers")
+        token_layers = resolve_states(options.layers, info, "layers")
     chunks = None if options.chunks is None else _plan_chunks(options.chunks, options, info)
     sentence, size, pooled_size = None, 0, 0
     if "sentence" in options.outputs:
@@ -193,7 +193,7 @@ def _plan(options: EmbedOptions, info: ModelInfo, task: str | None) -> EncodePla
 
 def _plan_sentence(options: EmbedOptions, info: ModelInfo) -> tuple[SentenceWant, int, int]:
     """Return the want, the components of a vector, and those before a dense layer or `dimensions`."""
-    layers = _resolve_states(options.pooling_layers, info, "pooling_layers")
+    layers = resolve_states(options.pooling_layers, info, "pooling_layers")
     if not info.exposes_tokens:
         size = info.sentence_size
         return _plan_own_vector(options, info, layers), _cut(size, options), size
@@ -344,10 +344,10 @@ def _check_exposes(info: ModelInfo, what: str, option: str) -> None:
         )
 
 
-def _resolve_states(indices: Sequence[int], info: ModelInfo, option: str) -> tuple[int, ...]:
-    """Convert indices of hidden states; raises OptionError, also for one that is not returned."""
+def resolve_states(chosen: Chosen, info: ModelInfo, option: str) -> tuple[int, ...]:
+    """Resolve the hidden states that are asked for; raises OptionError, also for one that is not returned."""
     states = info.layers + 1
-    layers = resolve(indices, states, option=option, available=lambda _: f"there are {states} hidden states")
+    layers = choose(chosen, states, option=option, available=lambda _: f"there are {states} hidden states")
     if any(layer != info.layers for layer in layers):
         _check_exposes(info, "other hidden states", option)
     return layers

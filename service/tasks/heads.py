@@ -1,4 +1,4 @@
-"""What heads make besides the vectors of an encoder: sparse vectors, and vectors of tokens.
+"""What heads make besides the vectors of an encoder: sparse vectors, vectors of tokens, words of each layer.
 
 Refuses models without the head that a task needs.
 """
@@ -6,13 +6,18 @@ Refuses models without the head that a task needs.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from model.choices import LensWant
 from model.contract import Encoding, HeadInfo, HeadKind, ModelInfo, Role, SparseWant
 from model.heads.late_interaction import want_vectors
 from model.tokenization.decoding import Decoder
 from service.echo import cut
 from service.engine.engine import Engine
+from service.tasks.embed import resolve_states
 from service.tasks.errors import OptionError
-from service.tasks.results import Item
+from service.tasks.indices import Chosen, choose
+from service.tasks.results import Item, Parts
 from service.tasks.view import View
 
 _LISTED = 10
@@ -203,3 +208,88 @@ def plan_token_vectors(
             option="role",
         )
     return TokenVectorsPlan(head.size or 0)
+
+
+# A block multiplies each token by about so many matrices (C, C): four for attention, eight for its layers.
+_MATRICES = 12
+# How many times as long as in a pass a product with the vocabulary takes, with what finds the largest, in a
+# model of float32 and in one that computes its passes in fewer bits; and as many rows it takes to read the
+# matrix (measured).
+_SLOWER, _SLOWER_THAN_FEW_BITS, _READING = 1.7, 3.5, 16
+_WORDS = 10
+"""How many words of each hidden state there are unless a request says."""
+LENS = ("lens_ids", "lens_logits", "lens_probabilities")
+"""The arrays of a logit lens, each (layers, positions, words)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LensOptions:
+    """Of which hidden states and tokens words are predicted, and how many each."""
+
+    layers: Chosen = (-1,)
+    positions: Chosen = "all"
+    top_k: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LensPlan:
+    """The words that the hidden states `layers` of chosen tokens predict: `top_k` each, of `words`."""
+
+    layers: tuple[int, ...]
+    positions: Chosen
+    top_k: int
+    passes_of_row: float
+    """How many plain passes of a token take as long as the words of one hidden state."""
+    decoder: Decoder
+
+    def extend(self, view: View, encoding: Encoding) -> View:
+        """Add the words to what one input returns; raises OptionError for tokens that it lacks."""
+        input_, count = f"inputs.{view.columns['index']}", len(encoding)
+        rows = choose(
+            self.positions,
+            count,
+            option="positions",
+            available=lambda name: f"{name(input_)} has {count} tokens",
+            input_=input_,
+        )
+        shape, expected = (len(self.layers), len(rows), self.top_k), view.expected
+        arrays = dict.fromkeys(LENS, shape)
+        expected = replace(
+            expected,
+            arrays={**expected.arrays, **arrays},
+            labels=expected.labels + len(self.layers) + len(rows),
+            names={**expected.names, "lens_ids": self.decoder.most_json_bytes(1)},
+        )
+        products = len({*self.layers}) * len({*rows})
+        passes = round(self.passes_of_row * (products + _READING) / max(1, count))
+        want = replace(view.want, lens=LensWant(self.layers, rows, self.top_k, passes))
+        labels = {"layers": self.layers, "positions": rows}
+        item_columns = {**view.columns, "logit_lens": labels}
+        return replace(view, want=want, columns=item_columns, expected=expected).then(self._name_words)
+
+    def _name_words(self, item: Item) -> Item:
+        ids, places = np.unique(item.arrays["lens_ids"], return_inverse=True)
+        names = np.array([self.decoder.name(number) for number in ids.tolist()], object)
+        tokens = Parts([names[layer].tolist() for layer in places])
+        lens = {**item.columns["logit_lens"], "tokens": tokens}
+        return replace(item, columns={**item.columns, "logit_lens": lens})
+
+
+def plan_lens(options: LensOptions, engine: Engine, engines: Mapping[str, Engine]) -> LensPlan:
+    """Check that a model predicts words, and of which hidden states; raises OptionError."""
+    head = check_head(engine, engines, "masked_words", needs='"logit_lens" in outputs')
+    info, words = engine.info, head.size or 0
+    layers = resolve_states(options.layers, info, "layers")
+    if not info.has_lens and {*layers} != {info.layers}:
+        raise OptionError(
+            lambda name: (
+                "This model runs as a graph that was exported without the norm which goes before the "
+                f'prediction of words: set "{name("layers")}" to [-1], or export the model again with this '
+                "release."
+            ),
+            option="layers",
+            kind="unsupported",
+        )
+    slower = _SLOWER if info.dtype == "float32" else _SLOWER_THAN_FEW_BITS
+    row = slower * words / (_MATRICES * info.hidden_size * max(1, info.layers))
+    return LensPlan(layers, options.positions, min(options.top_k or _WORDS, words), row, engine.decoder)

@@ -14,7 +14,7 @@ SUMMARY = "summary."
 """What the names of statistics begin with: `decimals` rounds them too, and in files they stay float32."""
 VECTORS = frozenset(("embedding", "chunks"))
 """Arrays that have the `precision` of the response."""
-INTEGERS = frozenset(("top_keys", "sparse_ids"))
+INTEGERS = frozenset(("top_keys", "sparse_ids", "lens_ids"))
 """Arrays of int32."""
 Column = Literal["tokens", "token_ids", "offsets", "word_ids", "segment_ids", "special"]
 COLUMNS: tuple[Column, ...] = get_args(Column)
@@ -23,16 +23,29 @@ _NESTED = {
     "chunks": "chunks.embeddings",
     "sparse_ids": "sparse.token_ids",
     "sparse_weights": "sparse.weights",
+    "lens_ids": "logit_lens.token_ids",
+    "lens_logits": "logit_lens.logits",
+    "lens_probabilities": "logit_lens.probabilities",
 }
+
+
+class Parts:
+    """A list in a column that may be long: each of its items is written by itself."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self.items = items
 
 
 @dataclass(slots=True)
 class Item:
     """The result for one input.
 
-    `columns` are ready for orjson. `arrays` are written in order, the statistics of a summary last; their
-    dtype is float32, int32 (positions), for maps the array type of the response: float16, or round(255·p) in
-    uint8, and for vectors the dtype of the response's precision. Statistics have the shape (layers, heads).
+    `columns` are ready for orjson, but for `Parts`. `arrays` are written in order, the statistics of a
+    summary last; their dtype is float32, int32 (positions), for maps the array type of the response: float16,
+    or round(255·p) in uint8, and for vectors the dtype of the response's precision. Statistics have the shape
+    (layers, heads).
     """
 
     columns: Mapping[str, Any]
@@ -45,7 +58,8 @@ class Expected:
 
     `arrays` are shapes as computed, of vectors before they are quantized; `encoding` has the tokens whose
     `columns` the item has; `labels` counts the integers in further lists, and `column_bytes` bounds what else
-    there is as JSON. `held_bytes` counts arrays that wait until the item is made of them.
+    there is as JSON. `held_bytes` counts arrays that wait until the item is made of them. `names` bounds the
+    bytes of what names each number of an array, as JSON, by the array's name.
     """
 
     arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -54,6 +68,7 @@ class Expected:
     column_bytes: int = 0
     held_bytes: int = 0
     columns: Sequence[Column] = COLUMNS
+    names: Mapping[str, int] = field(default_factory=dict)
 
 
 def covered(encoding: Encoding) -> list[tuple[int, int]]:

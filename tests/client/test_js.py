@@ -131,6 +131,8 @@ HEAD_CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("explain", [PAIRS], {"model": "colbert", "unit": "token"}),
     ("encode", [TEXTS], {"model": "splade", "outputs": ["sparse"]}),
     ("encode", [TEXTS], {"model": "splade", "outputs": ["sparse"], "top_k": 2, "dtype": "float16"}),
+    ("encode", [TEXTS], {"model": "splade", "outputs": ["logit_lens"], "layers": "all", "top_k": 2}),
+    ("encode", [TEXTS], {"model": "splade", "outputs": ["logit_lens"], "positions": [0], "dtype": "float16"}),
     ("encode", [TEXTS], {"model": "colbert", "outputs": ["tokens"], "role": "document"}),
 ]
 
@@ -155,7 +157,7 @@ def test_its_numbers_are_those_of_the_python_client(built: Path, service: Servic
 
 
 def test_what_models_predict_is_read_as_the_python_client_does(built: Path, heads: Service) -> None:
-    """Labels, entities, scores of pairs, sparse vectors and vectors of tokens, with maps of the same pass."""
+    """Labels, entities, scores of pairs, sparse vectors, words of layers and vectors of tokens, with maps."""
     assert_equal_answers(heads, HEAD_CALLS)
 
 

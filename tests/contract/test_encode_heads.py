@@ -135,7 +135,7 @@ def test_a_query_too_long_for_its_role_is_refused_with_that_limit(
 @pytest.mark.parametrize(
     ("body", "field", "detail"),
     [
-        ({"top_k": 3}, "top_k", 'has no effect without "sparse" in outputs'),
+        ({"top_k": 3}, "top_k", 'has no effect without "sparse" or "logit_lens" in outputs'),
         ({"role": "query"}, "role", 'set "outputs" to ["tokens"]'),
         ({"role": "query", "outputs": ["sparse"]}, "role", 'set "outputs" to ["tokens"]'),
         ({"role": "query", "outputs": ["tokens", "sentence"]}, "role", 'set "outputs" to ["tokens"]'),

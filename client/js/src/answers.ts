@@ -116,11 +116,28 @@ export interface SparseVector {
   weights: Float32Array;
 }
 
+/** The words that hidden states predict: of each layer and position the k largest, largest first. */
+export interface LogitLens {
+  /** L hidden states: 0 is the output of the embedding layer. */
+  layers: number[];
+  /** P positions of tokens. */
+  positions: number[];
+  /** The words, in the shape of their ids. */
+  tokens: string[][][];
+  /** (L, P, k), like all below. */
+  token_ids: Tensor<Int32Array>;
+  logits: Tensor;
+  /** The softmax over the whole vocabulary. */
+  probabilities: Tensor;
+}
+
 /** The vectors of one input. */
 export interface Encoded extends Tokens {
   chunks: Chunks | null;
   /** With "sparse" in `outputs`. */
   sparse: SparseVector | null;
+  /** With "logit_lens" in `outputs`. */
+  logit_lens: LogitLens | null;
   /** With `role`: the token of each vector in `token_embeddings`. */
   token_rows: number[] | null;
 }
@@ -167,6 +184,7 @@ export function encoded(item: Json, reading: Reading): Encoded {
     ...tokens(item, reading),
     chunks: chunks(item, reading),
     sparse: sparse(item),
+    logit_lens: lens(item),
     token_rows: item.token_rows ?? null,
   };
 }
@@ -242,6 +260,17 @@ function sparse(item: Json): SparseVector | null {
   const ids = item.sparse_ids instanceof Tensor ? Array.from(item.sparse_ids.data as Numbers) : item.sparse.token_ids;
   const weights = floats(item.sparse_weights ?? item.sparse.weights, 1) as Tensor;
   return { token_ids: ids, tokens: item.sparse.tokens, weights: weights.data };
+}
+
+function lens(item: Json): LogitLens | null {
+  const found = item.logit_lens;
+  if (!found) return null;
+  return {
+    ...found,
+    token_ids: integers(item.lens_ids ?? found.token_ids, [found.layers.length, found.positions.length]),
+    logits: floats(item.lens_logits ?? found.logits, 1),
+    probabilities: floats(item.lens_probabilities ?? found.probabilities, 1),
+  };
 }
 
 /** Read statistics, which JSON has in an object and a file in tensors named like `summary.entropy`. */

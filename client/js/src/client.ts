@@ -75,7 +75,7 @@ export class Headlight {
     this.#connection = { ...reached, concurrency, failed: failureOf };
   }
 
-  /** `POST /encode`: sentence vectors, or with `outputs` vectors of tokens or sparse ones. */
+  /** `POST /encode`: sentence vectors, or with `outputs` vectors of tokens, sparse ones, or words of layers. */
   encode(inputs: fields.Inputs, options: fields.EncodeOptions & Some): Promise<Answer<SomeColumns<Encoded>>>;
   encode(inputs: fields.Inputs, options?: fields.EncodeOptions): Promise<Answer<Encoded>>;
   encode(inputs: fields.Inputs, options: fields.EncodeOptions = {}): Promise<Answer<Encoded>> {

@@ -102,9 +102,10 @@ export interface VectorFields {
 
 /** The fields of `POST /encode` besides its inputs. */
 export interface EncodeFields extends TaskFields, VectorFields, ColumnFields, InterventionFields {
-  outputs?: readonly ("sentence" | "tokens" | "sparse")[];
+  outputs?: readonly ("sentence" | "tokens" | "sparse" | "logit_lens")[];
   pooling_layers?: readonly number[];
-  layers?: readonly number[];
+  layers?: "all" | readonly number[];
+  positions?: "all" | readonly number[];
   precision?: Precision;
   chunks?: ChunksField;
   /** Of texts longer than the model reads: the tokens that each window repeats of the one before. */

@@ -6,6 +6,7 @@ export type {
   Axis,
   Chunks,
   Encoded,
+  LogitLens,
   SomeColumns,
   Span,
   SparseVector,

@@ -3,7 +3,7 @@
 It depends on httpx, numpy and anyio, not on the service.
 """
 
-from headlight_client.answers import Answer, AttentionMaps, Chunks, Encoded, SparseVector, Tokens
+from headlight_client.answers import Answer, AttentionMaps, Chunks, Encoded, LogitLens, SparseVector, Tokens
 from headlight_client.bertviz import BertViz
 from headlight_client.client import AsyncHeadlight, Headlight
 from headlight_client.errors import HeadlightConnectionError, HeadlightError, HeadlightTimeout, InputsError
@@ -30,6 +30,7 @@ __all__ = [
     "Info",
     "InputsError",
     "Label",
+    "LogitLens",
     "Predicted",
     "Ranked",
     "Similarities",

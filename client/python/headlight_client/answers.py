@@ -201,6 +201,24 @@ class SparseVector:
     weights: FloatArray
 
 
+@dataclass(frozen=True, eq=False)
+class LogitLens:
+    """The words that hidden states predict: of each layer and position the k largest, largest first."""
+
+    layers: list[int]
+    """L hidden states: 0 is the output of the embedding layer."""
+    positions: list[int]
+    """P positions of tokens."""
+    tokens: list[list[list[str]]]
+    """The words, in the shape of their ids."""
+    token_ids: NDArray[np.int32]
+    """(L, P, k)"""
+    logits: FloatArray
+    """(L, P, k)"""
+    probabilities: FloatArray
+    """(L, P, k): the softmax over the whole vocabulary."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Encoded(Tokens):
     """The vectors of one input."""
@@ -209,6 +227,8 @@ class Encoded(Tokens):
     """With `chunks`."""
     sparse: SparseVector | None
     """With "sparse" in `outputs`."""
+    logit_lens: LogitLens | None
+    """With "logit_lens" in `outputs`."""
     token_rows: list[int] | None
     """With `role`: the token of each vector in `token_embeddings`."""
 
@@ -323,6 +343,7 @@ def encoded(item: Json, _axes: Sequence[str], scale: float) -> Encoded:
         **token_columns(item, scale),
         chunks=_chunks(item),
         sparse=_sparse(item),
+        logit_lens=_logit_lens(item, scale),
         token_rows=item.get("token_rows"),
     )
 
@@ -424,6 +445,30 @@ def _sparse(item: Json) -> SparseVector | None:
         for array, name in (("sparse_ids", "token_ids"), ("sparse_weights", "weights"))
     )
     return SparseVector(np.asarray(ids, np.int64), sparse["tokens"], np.asarray(weights, np.float32))
+
+
+def _logit_lens(item: Json, scale: float) -> LogitLens | None:
+    """Parse the words of hidden states, whose numbers are in JSON or in arrays of their own."""
+    lens = item.get("logit_lens")
+    if lens is None:
+        return None
+    ids, logits, shares = (
+        item.get(array, lens.get(name))
+        for array, name in (
+            ("lens_ids", "token_ids"),
+            ("lens_logits", "logits"),
+            ("lens_probabilities", "probabilities"),
+        )
+    )
+    shape = (len(lens["layers"]), len(lens["positions"]), -1)
+    return LogitLens(
+        lens["layers"],
+        lens["positions"],
+        lens["tokens"],
+        np.asarray(ids, np.int32).reshape(shape),
+        np.asarray(_floats(logits, scale)).reshape(shape),
+        np.asarray(_floats(shares, scale)).reshape(shape),
+    )
 
 
 def _floats(values: Any, scale: float, shape: Sequence[int] | None = None) -> FloatArray | None:

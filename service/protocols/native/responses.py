@@ -76,8 +76,19 @@ class SparseVector(BaseModel):
     weights: list[float]
 
 
+class LogitLens(BaseModel):
+    """The words that hidden states predict: largest logits first, ties by id."""
+
+    layers: list[int] = Field(description="The hidden states: 0 is the output of the embedding layer.")
+    positions: list[int] = Field(description="The positions of the tokens.")
+    tokens: list[list[list[str]]]
+    token_ids: list[list[list[int]]] = Field(description="(layers, positions, words), like all below.")
+    logits: list[list[list[float]]]
+    probabilities: list[list[list[float]]] = Field(description="The softmax over the whole vocabulary.")
+
+
 class EncodeItem(TokenColumns):
-    """The vectors of one input."""
+    """The vectors of one input, and the words that are predicted of it."""
 
     model_config = _CHOSEN
 
@@ -92,6 +103,7 @@ class EncodeItem(TokenColumns):
         None, description="With `role`, the positions of the tokens that have a vector."
     )
     sparse: SparseVector | None = Field(None, description="With `sparse` in `outputs`.")
+    logit_lens: LogitLens | None = Field(None, description="With `logit_lens` in `outputs`.")
     chunks: ChunkVectors | None = Field(None, description="With `chunks`, the vector of each part.")
 
 

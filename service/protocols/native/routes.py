@@ -28,15 +28,20 @@ from service.tasks.attend import plan_attention
 from service.tasks.chunking.windows import LongWindows
 from service.tasks.embed import EncodePlan, held_by_chunks, plan_encode
 from service.tasks.heads import (
+    LENS,
+    LensPlan,
     SparsePlan,
     TokenVectorsPlan,
     has_query_table,
+    plan_lens,
     plan_sparse,
     plan_token_vectors,
     sparse_role,
 )
 from service.tasks.prompts import choose_prompt, choose_task
 from service.tasks.view import View
+
+Plan = SparsePlan | TokenVectorsPlan | LensPlan
 
 
 def _check_decimals(chosen: Format, body: AttentionRequest) -> None:
@@ -62,7 +67,8 @@ async def encode(exchange: Exchange, body: EncodeRequest) -> Response:
         role = sparse_role(role, engine.info, (*body.outputs, *parts), changed=bool(body.interventions))
     late = role is not None and not table  # a query or document, for late interaction
     vectors = [plan_token_vectors(engine, engines, body.outputs)] if late else []
-    heads = [plan_sparse(body.top_k, engine, engines, role=role)] if sparse else []
+    heads: list[Plan] = [plan_sparse(body.top_k, engine, engines, role=role)] if sparse else []
+    heads += [plan_lens(body.lens, engine, engines)] if "logit_lens" in body.outputs else []
     if late and body.prompt is None and body.prompt_name is None:
         own = engine.tokenizer_of(role).own_prompt  # that of the role goes before the model's default
         prompt = prompt if own is None else own
@@ -87,23 +93,26 @@ async def encode(exchange: Exchange, body: EncodeRequest) -> Response:
 def _smaller_embeddings(body: EncodeRequest, refused: TooLarge) -> list[str]:
     """Suggest with what embeddings a response would be small enough."""
     ways = fewer_inputs(refused)
-    ways += fewer(refused, "layers", {"token_embeddings": 0})
+    ways += fewer(refused, "layers", {"token_embeddings": 0, **dict.fromkeys(LENS, 0)})
+    ways += fewer(refused, "positions", dict.fromkeys(LENS, 1))
     ways += fewer(refused, "chunks", {"chunks": 0})
-    if most := refused.most(cut({"sparse_ids": 0, "sparse_weights": 0}), refused.length("sparse_ids", 0)):
+    words = max(refused.length("sparse_ids", 0), refused.length("lens_ids", 2))
+    if most := refused.most(cut({"sparse_ids": 0, "sparse_weights": 0, **dict.fromkeys(LENS, 2)}), words):
         ways.append(f"set `top_k` to {most}")
     if (
         len(body.outputs) > 1
         and refused.length("token_embeddings", 0)
         and refused.fits(cut({"token_embeddings": 0})(0))
     ):
-        without = " and `layers` out" if body.is_overridden("layers") else ""
+        kept = "logit_lens" in body.outputs
+        without = " and `layers` out" if body.is_overridden("layers") and not kept else ""
         ways.append(f"leave `tokens` out of `outputs`{without}")
     return ways
 
 
 def _view(
     plan: EncodePlan,
-    heads: Sequence[SparsePlan | TokenVectorsPlan],
+    heads: Sequence[Plan],
     texts: Sequence[Text],
     windows: Sequence[LongWindows | None],
     index: int,

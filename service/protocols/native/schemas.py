@@ -22,11 +22,12 @@ from service.protocols.fields import (
 )
 from service.protocols.native.chunks_field import ChunksField
 from service.protocols.native.interventions_field import WithInterventions
-from service.protocols.native.selection_fields import Columns, WithEdges
+from service.protocols.native.selection_fields import Columns, WithEdges, WithPositions, check_outputs
 from service.replies.formats import FORMATS
 from service.replies.style import Format
 from service.tasks.attend import AttendOptions
 from service.tasks.embed import EmbedOptions, EncodeOutput
+from service.tasks.heads import LensOptions
 from service.tasks.precision import Precision
 from service.tasks.results import COLUMNS
 
@@ -135,17 +136,17 @@ NO_MAPS = "which applies only to maps, and this response has none"
 """Why a response cannot have arrays of uint8."""
 
 
-class EncodeRequest(InputsRequest):
+class EncodeRequest(WithPositions, InputsRequest):
     """Texts to encode as sentence vectors, contextual token vectors, sparse vectors, or several of them."""
 
     no_uint8: ClassVar[str] = NO_MAPS
 
     # Defaults are tuples: pydantic copies a list for each request.
-    outputs: Annotated[tuple[EncodeOutput, ...], Field(max_length=3), at_most(3)] = Field(
+    outputs: Annotated[tuple[EncodeOutput, ...], Field(max_length=4), at_most(4)] = Field(
         ("sentence",),
         description="The pooled vector, contextual token vectors, and of a model that predicts masked words "
-        "its sparse vector (SPLADE, Formal et al. 2021), of bge-m3 that of its tokens; `[]` only with "
-        "`chunks`.",
+        "its sparse vector (SPLADE, Formal et al. 2021), of bge-m3 that of its tokens, and the words that "
+        "each of `layers` predicts (logit lens, nostalgebraist 2020); `[]` only with `chunks`.",
     )
     pooling: Pooling | None = POOLING
     pooling_layers: IndexList = Field(
@@ -153,13 +154,15 @@ class EncodeRequest(InputsRequest):
     )
     normalize: StrictBool | None = NORMALIZE
     dimensions: PositiveNumber | None = DIMENSIONS
-    layers: IndexList = Field(
+    layers: AllOrIndices = Field(
         (-1,),
-        description="Hidden states for `tokens`: 0 is the output of the embedding layer, i the output "
-        "of block i; negative numbers count from the end.",
+        description="Hidden states for `tokens` and `logit_lens`: 0 is the output of the embedding layer, i "
+        "the output of block i; negative numbers count from the end.",
     )
     top_k: PositiveNumber | None = Field(
-        None, description="Keep the k largest weights of sparse vectors; by default all above 0."
+        None,
+        description="Keep the k largest weights of sparse vectors, by default all above 0; and of "
+        "`logit_lens` the k words with the largest logits, by default 10.",
     )
     role: Role | None = Field(
         None,
@@ -196,10 +199,7 @@ class EncodeRequest(InputsRequest):
             _check_pooled(self, self.outputs)
         if self.is_overridden("overlap"):
             self._check_overlap()
-        if "tokens" not in self.outputs and self.is_overridden("layers"):
-            raise invalid("layers", 'has no effect without "tokens" in outputs: leave it out or add "tokens"')
-        if "sparse" not in self.outputs and self.is_overridden("top_k"):
-            raise invalid("top_k", 'has no effect without "sparse" in outputs: leave it out or add "sparse"')
+        check_outputs(self, self.outputs)
         if self.role is not None:
             self._check_role()
         return self
@@ -229,11 +229,18 @@ class EncodeRequest(InputsRequest):
             )
         if self.is_overridden("pooling_layers"):
             raise invalid("pooling_layers", "must be [-1] with chunks, which pool the last hidden state")
+        if "logit_lens" in self.outputs:
+            raise invalid("outputs", 'has "logit_lens", which needs a request of its own: leave chunks out')
 
     @property
     def embeddings(self) -> EmbedOptions:
         """The requested embeddings."""
         return self.fill(EmbedOptions)
+
+    @property
+    def lens(self) -> LensOptions:
+        """Of what words are predicted."""
+        return self.fill(LensOptions)
 
 
 _MOST = len(STATISTICS)

@@ -1,12 +1,13 @@
-"""The fields that say what a response has of each input: `columns` of its tokens, and `edges` of its maps."""
+"""The fields that say what a response has of each input: of its tokens, its maps, and of a logit lens."""
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema, model_validator
 
 from service.http.json_body import MAX_INDICES, REST
-from service.protocols.fields import first_other, invalid, whole_numbers
+from service.protocols.fields import AllOrIndices, Options, first_other, invalid, whole_numbers
 from service.tasks.indices import Edges
 from service.tasks.results import COLUMNS, Column
 
@@ -20,6 +21,32 @@ def _columns(value: object) -> tuple[Column, ...]:
         if name not in COLUMNS or name in value[:i]:
             raise invalid(f"columns.{i}", f"must be {'another one' if i else 'one'} of {every}")
     return tuple(name for name in COLUMNS if name in value)
+
+
+_NEEDS = {
+    "layers": ("tokens", "logit_lens"),
+    "positions": ("logit_lens",),
+    "top_k": ("sparse", "logit_lens"),
+}
+"""Fields of `/encode`, and the outputs of which one is needed for each."""
+
+
+class WithPositions(BaseModel):
+    """The field of a route with a logit lens."""
+
+    positions: AllOrIndices = Field(
+        "all",
+        description="The tokens whose words `logit_lens` has, by position in the whole input; negative "
+        "numbers count from the end.",
+    )
+
+
+def check_outputs(request: Options, outputs: Sequence[str]) -> None:
+    """Refuse the fields that have no effect on what is asked for."""
+    for field, needed in _NEEDS.items():
+        if request.is_overridden(field) and not {*needed} & {*outputs}:
+            names = " or ".join(f'"{name}"' for name in needed)
+            raise invalid(field, f"has no effect without {names} in outputs: leave it out or add {names}")
 
 
 _NAMES = {"type": "string", "enum": COLUMNS}

@@ -1,0 +1,171 @@
+"""The logit lens: which words a model's predictor makes of the hidden states of each layer.
+
+nostalgebraist (2020), "interpreting GPT: the logit lens"; here for models that predict masked words.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.arrays import Array, IntArray, Operations
+from model.choices import LensWant
+from model.contract import FloatArray
+from model.heads.predictor import Linear, Predictor, apply
+from model.heads.running import Heads
+from model.progress import Progress
+
+Arrays = dict[str, NDArray[Any]]
+
+# Rows that run together: so many that the matrix of the vocabulary is read for each of them hardly at all.
+_ROWS = 512
+_LOGITS_AT_ONCE = 2**20
+
+
+class _Part(NamedTuple):
+    """Some rows of a hidden state of a sequence, and where among all rows of the lens they begin."""
+
+    sequence: int
+    layer: int
+    rows: IntArray
+    start: int
+
+
+class _Words(NamedTuple):
+    """The largest words of rows: ids and logits (rows, k), and ln Σ exp of all logits (rows,)."""
+
+    ids: NDArray[np.int32]
+    logits: FloatArray
+    total: NDArray[np.float64]
+
+
+def lenses_of(
+    wants: Sequence[LensWant | None],
+    state: Callable[[int, int], FloatArray],
+    last: int,
+    heads: Heads,
+    progress: Progress,
+) -> dict[int, Arrays]:
+    """Compute the lenses of a batch: index of a sequence that wants one -> its arrays, by name.
+
+    `state(i, layer)` reads a hidden state of sequence i, float32 (N, C); `last` is the number of the last
+    one. Each block of logits counts as a step of `progress`; raises Stopped as it says.
+    """
+    wanting = {i: want for i, want in enumerate(wants) if want is not None}
+    if not wanting:
+        return {}
+    return dict(lens_words(wanting, state, last, heads.predicting, heads.ops, progress))
+
+
+def lens_words(
+    wants: Mapping[int, LensWant],
+    state: Callable[[int, int], FloatArray],
+    last: int,
+    predictor: Predictor,
+    ops: Operations,
+    progress: Progress,
+) -> Iterator[tuple[int, Arrays]]:
+    """Do what `lenses_of` does, of the sequences that want a lens."""
+    most = max(want.top_k for want in wants.values())
+    layers = {i: np.unique(want.layers) for i, want in wants.items()}
+    rows = {i: np.unique(want.rows) for i, want in wants.items()}
+    sizes = [len(layers[i]) * len(rows[i]) for i in wants]
+    bounds = np.append(0, np.cumsum(sizes))
+    found = _Words(
+        np.empty((bounds[-1], most), np.int32),
+        np.empty((bounds[-1], most), np.float32),
+        np.empty(bounds[-1], np.float64),
+    )
+    for parts in _together(_parts(layers, rows)):
+        inputs = [_predicted_from(part, state, last, predictor, ops) for part in parts]
+        some = slice(parts[0].start, parts[-1].start + len(parts[-1].rows))
+        words = _largest(predictor, ops.join(inputs, 0), most, ops, progress)
+        found.ids[some], found.logits[some], found.total[some] = words
+    for (i, want), (start, stop) in zip(wants.items(), pairwise(bounds.tolist()), strict=True):
+        places = np.arange(start, stop).reshape(len(layers[i]), len(rows[i]))
+        chosen = np.ix_(np.searchsorted(layers[i], want.layers), np.searchsorted(rows[i], want.rows))
+        yield i, _arrays(found, places[chosen], want.top_k)
+
+
+def _arrays(found: _Words, places: IntArray, top_k: int) -> Arrays:
+    """Take the words of some rows, in their shape."""
+    logits = found.logits[places, :top_k]
+    with np.errstate(invalid="ignore"):  # the check of outputs finds what is not finite
+        shares = np.exp(logits - found.total[places][..., None])
+    return {
+        "lens_ids": np.ascontiguousarray(found.ids[places, :top_k]),
+        "lens_logits": np.ascontiguousarray(logits),
+        "lens_probabilities": shares.astype(np.float32),
+    }
+
+
+def _parts(layers: Mapping[int, IntArray], rows: Mapping[int, IntArray]) -> Iterator[_Part]:
+    """Yield the rows of all sequences, a layer after the other, none of more than run together."""
+    start = 0
+    for i, some in layers.items():
+        for layer in some.tolist():
+            for first in range(0, len(rows[i]), _ROWS):
+                part = rows[i][first : first + _ROWS]
+                yield _Part(i, layer, part, start)
+                start += len(part)
+
+
+def _together(parts: Iterator[_Part]) -> Iterator[list[_Part]]:
+    """Group parts that run together: those that end among the same rows of all."""
+    for _, group in groupby(parts, lambda part: (part.start + len(part.rows) - 1) // _ROWS):
+        yield list(group)
+
+
+def _predicted_from(
+    part: _Part, state: Callable[[int, int], FloatArray], last: int, predictor: Predictor, ops: Operations
+) -> Array:
+    """Return what the predictor reads of some rows, (rows, C)."""
+    x = ops.array(state(part.sequence, part.layer)[part.rows])
+    if part.layer < last and predictor.final_norm is not None:
+        return apply(predictor.final_norm, x, ops)
+    return x
+
+
+def _largest(predictor: Predictor, x: Array, most: int, ops: Operations, progress: Progress) -> _Words:
+    """Find the `most` words with the largest logits of each of some rows (rows, C).
+
+    The logits of all words never are in memory together.
+    """
+    for layer in predictor.layers[:-1]:
+        x = apply(layer, x, ops)
+    decoder = predictor.layers[-1]
+    if not isinstance(decoder, Linear):
+        raise TypeError("words are predicted by a linear layer")
+    count, vocabulary = len(x), len(decoder.weight)
+    words = _Words(
+        np.zeros((count, most), np.int32),
+        np.full((count, most), -np.inf, np.float32),
+        np.full(count, -np.inf),
+    )
+    step = max(most, _LOGITS_AT_ONCE // count)
+    for first in range(0, vocabulary, step):
+        some = slice(first, first + step)
+        bias = None if decoder.bias is None else decoder.bias[some]
+        logits = ops.activate(ops.linear(x, decoder.weight[some], bias), decoder.activation)  # (rows, words)
+        with np.errstate(invalid="ignore"):  # where a logit is not finite, the total is not
+            np.logaddexp(words.total, ops.log_sum_exp(logits), out=words.total)
+        _merge(words, *ops.candidates(logits, words.logits[:, -1], most), first)
+        progress.step()
+    return words
+
+
+def _merge(words: _Words, rows: IntArray, columns: IntArray, logits: FloatArray, first: int) -> None:
+    """Put the logits of further words, whose ids are larger by `first` than `columns`, among the largest."""
+    changed = np.unique(rows)
+    if not len(changed):
+        return
+    most = words.ids.shape[1]
+    all_rows = np.append(np.repeat(changed, most), rows)
+    all_logits = np.append(words.logits[changed], logits)
+    all_ids = np.append(words.ids[changed], (columns + first).astype(np.int32))
+    order = np.lexsort((all_ids, -all_logits, all_rows))
+    starts = np.searchsorted(all_rows[order], changed)
+    chosen = order[starts[:, None] + np.arange(most)]  # (changed, most)
+    words.ids[changed], words.logits[changed] = all_ids[chosen], all_logits[chosen]
