@@ -65,10 +65,12 @@ inline void multiply_block(const Product &all, int64_t first, int64_t next, int6
     for (int64_t row = first; to == words && row < next; row++)
         for (int64_t v = 0; v < PANEL_COLUMNS; v += 64 / (int64_t)sizeof *output) fetch_to_write(output + row * width(all) + v);
     // To widen 16-bit numbers leaves no room for fetches in every block, unless there are so few that memory is what they wait for.
-    const bool shares = sizeof(typename P::Right) == 4 || blocks * BLOCK_ROWS <= FEW_ROWS;
-    const auto add = block && !shares ? Vectors<CachedWeights<P>>::add_product : Vectors<Weights<P>>::add_product;
-    add((int)(next - first), (const uint32_t *)all.x + first * words, words, weights, 0, columns, sums, columns, from, to, block,
-        shares ? blocks : 1);
+    // Two blocks fetch as one does where a word has several lines: what the first fetches comes while both multiply.
+    const bool few = blocks * BLOCK_ROWS <= FEW_ROWS, pair = blocks == 2 && PANEL_COLUMNS * sizeof(typename P::Right) > 64;
+    const bool shares = !pair && (few || sizeof(typename P::Right) == 4);
+    const auto add = block && !pair && !shares ? Vectors<CachedWeights<P>>::add_product : Vectors<Weights<P>>::add_product;
+    add((int)(next - first), (const uint32_t *)all.x + first * words, words, weights, 0, columns, sums, columns, from, to,
+        shares ? block : 0, shares ? blocks : 1);
     for (int64_t v = 0; to == words && v < PANEL_COLUMNS; v += LANES)
         for (int64_t row = first; row < next; row++)
             write_sums<P, A>(all, row, panel * PANEL_COLUMNS + v, sums + (row - first) * columns + v, PANEL_COLUMNS);
