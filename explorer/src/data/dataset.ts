@@ -1,6 +1,6 @@
 /** Statistics of all heads over a list of texts, which are asked for in batches. */
 
-import { signal } from "@preact/signals";
+import { signal } from "@preact/signals-core";
 import type { Statistic, Tensor } from "../../../client/js/src/index.js";
 import { overviewFields, type Subject } from "./requests.js";
 import type { Source } from "./source.js";

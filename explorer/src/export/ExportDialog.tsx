@@ -1,6 +1,6 @@
 /** What can be taken away: pictures, numbers, a page of its own, and programs. */
 
-import { type Signal, useComputed, useSignal } from "@preact/signals";
+import type { Signal } from "@preact/signals-core";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import type { Overview } from "../data/overview.js";
@@ -8,6 +8,7 @@ import { fitsWhole, inputsOf, layerFields, layersFields } from "../data/requests
 import { PAGE, useStore } from "../layout/context.js";
 import { sentence } from "../layout/Problems.js";
 import { toFragment } from "../state/fragment.js";
+import { useComputed, useSignal } from "../state/signals.js";
 import type { Store } from "../state/store.js";
 import { codeOf, LANGUAGES, type Language } from "./code.js";
 import { estimatedBytes, htmlFile, tooLarge } from "./html.js";
@@ -56,7 +57,7 @@ function Contents({ overview }: { overview: Overview }) {
       <Numbers overview={overview} work={work} />
       <Code overview={overview} />
       <p class="told" role="status">
-        {work.told}
+        {work.told.value}
       </p>
       {store.source.held && <p class="note">This page is a file: it has no service to ask.</p>}
     </>

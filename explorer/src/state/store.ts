@@ -1,6 +1,6 @@
 /** The one store of the page: views read its signals and call its methods, and so are linked with each other. */
 
-import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals-core";
 import type { Info, ServedModel } from "../../../client/js/src/index.js";
 import type { DatasetRun } from "../data/dataset.js";
 import { type Loaded, Loader } from "../data/loader.js";

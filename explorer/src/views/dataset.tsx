@@ -1,6 +1,6 @@
 /** All heads over a list of texts: the means of their statistics, and the texts where a head has most of one. */
 
-import { batch } from "@preact/signals";
+import { batch } from "@preact/signals-core";
 import { DatasetRun, fieldsOf, linesOf } from "../data/dataset.js";
 import { countText } from "../drawing/numbers.js";
 import { STATISTICS, type StatisticEntry } from "../drawing/statistics.js";

@@ -1,10 +1,10 @@
 /** The colours of weights, with the numbers. */
 
-import { useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { colourAt, colourMap, highlights, type Scale, weightAtPlace } from "../drawing/colours.js";
 import { weightText } from "../drawing/numbers.js";
 import { useStore } from "../layout/context.js";
+import { useSignalEffect } from "../state/signals.js";
 
 const STEPS = 128;
 

@@ -1,6 +1,5 @@
 /** Where what a token has become after a layer came from: the strongest edges back to the input, and rollout. */
 
-import { useComputed, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Overview } from "../../data/overview.js";
 import { type Flow, rowsOf } from "../../drawing/flow.js";
@@ -8,6 +7,7 @@ import { largest, weightText } from "../../drawing/numbers.js";
 import { Choice } from "../../layout/Controls.js";
 import { useStore } from "../../layout/context.js";
 import { sentence } from "../../layout/Problems.js";
+import { useComputed, useSignalEffect } from "../../state/signals.js";
 import type { Store } from "../../state/store.js";
 import { placeIn, prepare, useSize } from "../canvas.js";
 import type { ViewProps } from "../view.js";

@@ -1,6 +1,6 @@
 /** Lines between two columns of tokens, in a hue for each of the chosen heads. */
 
-import { type ReadonlySignal, useComputed, useSignal, useSignalEffect } from "@preact/signals";
+import type { ReadonlySignal } from "@preact/signals-core";
 import { useRef } from "preact/hooks";
 import { isIn, onlyBlock } from "../../data/blocks.js";
 import { mapOf } from "../../data/maps.js";
@@ -13,6 +13,7 @@ import { Choice } from "../../layout/Controls.js";
 import { useStore } from "../../layout/context.js";
 import { sentence } from "../../layout/Problems.js";
 import type { HeadId } from "../../state/fields.js";
+import { useComputed, useSignal, useSignalEffect } from "../../state/signals.js";
 import type { Store } from "../../state/store.js";
 import { placeIn, prepare, useSize } from "../canvas.js";
 import { BLOCK_TITLES } from "../pairs/pairs.js";
