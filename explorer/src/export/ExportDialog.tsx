@@ -107,7 +107,7 @@ function Pictures({ overview, work }: { overview: Overview; work: Work }) {
     const inches = (mm.value ?? (25.4 * width) / 96) / 25.4;
     const times = scale.value > 4 ? (scale.value * inches) / width : scale.value;
     const [across, down] = [Math.round(width * times), Math.round(height * times)];
-    saveFile(await toPng(svg, across, down), fileName(store, "png"));
+    saveFile(await toPng(svg, across, down, inches), fileName(store, "png"));
     return `Saved a picture of ${across} × ${down} pixels.`;
   };
   const svg = async (): Promise<string> => {

@@ -45,6 +45,8 @@ export class Store {
   readonly unpinned = signal(0);
   /** The list of texts of a data set, one in a line, and what was asked of it; in no link. */
   readonly list = signal("");
+  /** Whether it is the beginning of a file that is too large. */
+  readonly cutFile = signal(false);
   readonly run = signal<DatasetRun | null>(null);
   /** Spoken by screen readers. */
   readonly spoken: Signal<string>;

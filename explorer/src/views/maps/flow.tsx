@@ -10,6 +10,7 @@ import { sentence } from "../../layout/Problems.js";
 import { useComputed, useSignalEffect } from "../../state/signals.js";
 import type { Store } from "../../state/store.js";
 import { placeIn, prepare, useSize } from "../canvas.js";
+import { ScaleBar } from "../scaleBar.js";
 import type { ViewProps } from "../view.js";
 import { drawFlow, HEADER, indexAt, ROW } from "./flowDrawing.js";
 import { inksOf } from "./ink.js";
@@ -115,6 +116,7 @@ export function FlowView({ overview }: ViewProps) {
         >
           <canvas ref={canvas} role="img" aria-label={summary(store, overview, flow.value)} />
         </div>
+        <ScaleBar range={[0, 1]} by="sqrt" faint={0.25} />
         {failed?.state === "failed" && <p class="problem">{sentence(failed.error)}</p>}
       </div>
       <FlowTable overview={overview} flow={flow.value} rollout={rollout.value} />

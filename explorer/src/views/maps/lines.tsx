@@ -18,6 +18,7 @@ import type { Store } from "../../state/store.js";
 import { placeIn, prepare, useSize } from "../canvas.js";
 import { BLOCK_TITLES } from "../pairs/pairs.js";
 import { RowTable } from "../rowTable.js";
+import { ScaleBar } from "../scaleBar.js";
 import { Directions } from "../text.js";
 import type { ViewProps } from "../view.js";
 import { Zoom, zoomKey } from "../zoom.js";
@@ -158,6 +159,7 @@ export function LinesView({ overview }: ViewProps) {
     event.preventDefault();
   };
   const { error, loading } = all.value;
+  const hue = cssOf(hueOf(chosen.value.length - 1, store.dark.value));
   return (
     <div class="maps-view lines-view">
       <div>
@@ -201,6 +203,7 @@ export function LinesView({ overview }: ViewProps) {
             <canvas ref={canvas} role="img" aria-label={summary(store, overview, chosen.value, all.value)} />
           </div>
         </div>
+        <ScaleBar key={hue} range={[0, 1]} by="sqrt" faint={0} ink={hue} />
         {error !== null && <p class="problem">{sentence(error)}</p>}
       </div>
       <RowTable overview={overview} store={store} />

@@ -34,7 +34,7 @@ export function NeuronView({ overview }: ViewProps) {
   if (loaded.state !== "ready") return <Waiting on={loaded} />;
   return (
     <div class="difference">
-      <Strips item={loaded.value} query={query} />
+      <Strips key={`${layer} ${head} ${query}`} item={loaded.value} query={query} />
       <RowTable overview={overview} store={store} />
     </div>
   );
