@@ -84,7 +84,7 @@ OLDER = {
     "pairs": {},
     "table": {"sort": "-entropy"},
 }
-"""The views before the newer ones, which have such tests in files of their own, and what is chosen in each."""
+"""Views that have no such test in a file of their own, and what is chosen in each."""
 
 
 @pytest.mark.parametrize("width", [390, 1024])

@@ -131,7 +131,7 @@ def test_a_figure_has_a_title_and_a_colour_bar_and_no_tables(dialog: Explorer, s
 
 @pytest.mark.parametrize("view", ["lines", "flow"])
 def test_drawings_in_one_colour_have_a_bar_too(tab: Explorer, view: str) -> None:
-    """On the page and in the figure: from faint at 0 to the whole colour at 1, and half of the way at a quarter."""
+    """On the page and in the figure: from faint at 0 to the whole colour at 1, half of it at a quarter."""
     tab.open(text=TEXT, view=view, heads=[[1, 2]], theme="light")
     bar = tab.page.locator("#view .colour-bar")
     tab.expect(bar.locator("span")).to_have_text(["0", "0.250", "1.000"])
