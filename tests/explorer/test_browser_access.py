@@ -74,7 +74,7 @@ def test_axe_finds_nothing(sized: Explorer, axe: str) -> None:
     assert {name: some for name, some in found.items() if some} == {}
 
 
-OLDER = {
+OLDER: dict[str, dict[str, Any]] = {
     "text": {"pinned": [1, 3]},
     "heads": {},
     "fingerprints": {},
