@@ -110,6 +110,10 @@ def test_a_cell_is_of_its_map(tab: Explorer, served: Service) -> None:
     """Of another head or query, the cell that was pointed at is none of its cells: the first is told."""
     tab.open(text=TEXT, view="neuron", heads=[HEAD], pinned=[QUERY])
     tokens = item_of(served)["tokens"]
+    for key in ("]", "["):  # both maps are kept
+        before = told(tab)
+        tab.page.keyboard.press(key)
+        tab.becomes(lambda before=before: told(tab) != before, expected=True)
     tab.page.locator(".difference-map").focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         tab.page.keyboard.press(key)
