@@ -1,4 +1,7 @@
-/** Builds the page into service/explorer/static. `node build.mjs --watch` rebuilds when a source changes. */
+/**
+ * Builds the page into service/explorer/static. `node build.mjs --watch` rebuilds when a source changes, and
+ * `node build.mjs --order` first looks for an order of the modules in which the page is smaller, for five minutes.
+ */
 
 import { createHash } from "node:crypto";
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -10,6 +13,7 @@ import * as terser from "terser";
 const HERE = dirname(fileURLToPath(import.meta.url));
 const ROOT = dirname(HERE);
 const OUT = join(ROOT, "service", "explorer", "static");
+const ORDER = "src/order.ts";
 const FILES = ["package.json", "package-lock.json", "build.mjs", "tsconfig.json", "index.html"];
 
 /** Every file that decides what the page is, relative to the repository root, sorted by its bytes. */
@@ -50,7 +54,7 @@ const common = {
 };
 const script = {
   ...common,
-  entryPoints: ["src/main.ts"],
+  entryPoints: [ORDER],
   outfile: join(OUT, "explorer.js"),
   format: "esm",
   // Calls of `h` take less room than what `react-jsx` makes, which tsconfig.json has for the checks alone.
@@ -73,8 +77,8 @@ const style = {
   outfile: join(OUT, "explorer.css"),
 };
 
-/** What terser makes of a module, which takes 2 kB less than esbuild's own, compressed; and the checksum above it. */
-async function smaller(module) {
+/** What terser makes of a module, which takes 2 kB less than esbuild's own, compressed. */
+async function smaller(module, format) {
   const { code } = await terser.minify(module, {
     module: true,
     ecma: 2022,
@@ -85,18 +89,23 @@ async function smaller(module) {
       conditionals: false,
       if_return: false,
       lhs_constants: false,
+      // Functions stay in their modules, which stand in a good order.
+      reduce_funcs: false,
     },
-    format: { preamble: `/* sources sha256:${checksum()} */` },
+    format,
   });
   return code;
 }
 
+if (process.argv.includes("--order"))
+  await (await import("./order.mjs")).writeOrder(script, smaller, join(HERE, ORDER));
 mkdirSync(OUT, { recursive: true });
 copyFileSync(join(HERE, "index.html"), join(OUT, "index.html"));
 if (process.argv.includes("--watch")) {
   for (const options of [script, style]) await (await esbuild.context(options)).watch();
 } else {
+  const preamble = `/* sources sha256:${checksum()} */`;
   const { outputFiles } = await esbuild.build({ ...script, write: false });
-  writeFileSync(script.outfile, await smaller(outputFiles[0].text));
+  writeFileSync(script.outfile, await smaller(outputFiles[0].text, { preamble }));
   await esbuild.build(style);
 }

@@ -2,7 +2,7 @@
  * The explorer as one module: on its own page it mounts itself; elsewhere `mount(element, source, state)` does.
  */
 
-import { effect } from "@preact/signals";
+import { effect } from "@preact/signals-core";
 import { render as draw, h } from "preact";
 import { EmbeddedSource } from "./data/embedded.js";
 import { HttpSource } from "./data/http.js";

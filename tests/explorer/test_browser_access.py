@@ -74,6 +74,38 @@ def test_axe_finds_nothing(sized: Explorer, axe: str) -> None:
     assert {name: some for name, some in found.items() if some} == {}
 
 
+OLDER: dict[str, dict[str, Any]] = {
+    "text": {"pinned": [1, 3]},
+    "heads": {},
+    "fingerprints": {},
+    "lines": {"linesOf": "ab"},
+    "matrix": {},
+    "flow": {},
+    "pairs": {},
+    "table": {"sort": "-entropy"},
+}
+"""Views that have no such test in a file of their own, and what is chosen in each."""
+
+
+@pytest.mark.parametrize("width", [390, 1024])
+@pytest.mark.parametrize("theme", THEMES)
+def test_axe_finds_nothing_in_any_state(tab: Explorer, axe: str, theme: str, width: int) -> None:
+    """Of a pair, with the keyboard in the view, of rollouts and of scores, and in the dialog of exports."""
+    looking(tab, theme, width)
+    found: dict[str, list[str]] = {}
+    for weights in ("probability", "rollout", "score"):
+        for view, chosen in OLDER.items():
+            tab.open(**{**FIELDS, **chosen}, pair="The dog ran.", view=view, weights=weights)
+            where = tab.page.locator("#view [tabindex='0']").first
+            if where.count():
+                where.focus()
+                tab.page.keyboard.press("ArrowDown")
+            found[f"{view} {weights}"] = violations(tab, axe)
+    tab.page.get_by_role("button", name="Export").click()
+    found["export"] = violations(tab, axe)
+    assert {name: some for name, some in found.items() if some} == {}
+
+
 def test_nothing_spills_over_the_edge(sized: Explorer) -> None:
     """No view is wider than the screen; what is wide scrolls within itself."""
     sized.open(**FIELDS)

@@ -1,5 +1,6 @@
 """The view Data set: statistics of all heads over a list of texts, as the API has them of each."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,6 +129,41 @@ def test_a_file_of_thousands_of_lines_is_cut(tab: Explorer, tmp_path: Path) -> N
     tab.open(text=TEXT, view="dataset")
     tab.page.get_by_label("A file of texts").set_input_files(file)
     tab.expect(tab.page.get_by_role("button", name="Run 5,000 texts")).to_be_visible()
+    tab.expect(tab.page.locator("#view .cut")).to_have_text("Of 6,000 texts only the first 5,000 run.")
+    paste(tab, TEXT)
+    assert tab.page.locator("#view .cut").count() == 0
+
+
+def test_of_a_large_file_the_beginning_is_read(tab: Explorer, tmp_path: Path) -> None:
+    """Of 16 MiB; the page says so until there is another list."""
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(["cat " * 2**18] * 17), encoding="utf-8")
+    tab.open(text=TEXT, view="dataset")
+    tab.page.locator("input[type=file]").set_input_files(file)
+    told = tab.page.locator("#view .cut")
+    tab.expect(told).to_contain_text("only the first 16 MiB were read")
+    other = tmp_path / "other.txt"
+    other.write_text(TEXT, encoding="utf-8")
+    tab.page.locator("input[type=file]").set_input_files(other)
+    tab.expect(told).to_have_count(0)
+
+
+def test_an_option_is_refused_once(tab: Explorer) -> None:
+    """For all texts: they are not asked for one by one, and the sentence of the service stands there once."""
+    tab.open(text=TEXT, view="dataset")
+
+    def ask_more(route: Any) -> None:
+        body = {**route.request.post_data_json, "prompt_name": "none of its prompts"}
+        route.continue_(post_data=json.dumps(body))
+
+    tab.page.route("**/attention*", ask_more)
+    before = len(tab.sent)
+    paste(tab, "\n".join(TEXTS))
+    problem = tab.page.locator("#view .problem")
+    tab.expect(problem).to_have_count(1)
+    tab.expect(problem).to_contain_text("none of its prompts")
+    assert len(tab.sent) == before + 1
+    tab.problems[:] = [one for one in tab.problems if "422 (Unprocessable" not in one]
 
 
 def test_a_run_can_be_stopped_and_begun_again(tab: Explorer) -> None:

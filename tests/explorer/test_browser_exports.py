@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tests.explorer.support.explored import Explorer, state_of, weight_text
-from tests.explorer.support.reading import HALF, maps
+from tests.explorer.support.explored import Explorer, shown_weights, state_of, weight_text
+from tests.explorer.support.reading import HALF, assert_shown, maps
 from tests.support.serving import Service
 
 pytestmark = pytest.mark.deploy
@@ -129,6 +129,29 @@ def test_a_figure_has_a_title_and_a_colour_bar_and_no_tables(dialog: Explorer, s
     assert not any("Click pins" in text or text in ("Weight", "Position") for text in texts)
 
 
+@pytest.mark.parametrize("view", ["lines", "flow"])
+def test_drawings_in_one_colour_have_a_bar_too(tab: Explorer, view: str) -> None:
+    """On the page and in the figure: from faint at 0 to the whole colour at 1, half of it at a quarter."""
+    tab.open(text=TEXT, view=view, heads=[[1, 2]], theme="light")
+    bar = tab.page.locator("#view .colour-bar")
+    tab.expect(bar.locator("span")).to_have_text(["0", "0.250", "1.000"])
+    read = "one => [...one.getContext('2d').getImageData(0, 0, one.width, 1).data]"
+    pixels = np.array(bar.locator("canvas").evaluate(read)).reshape(-1, 4)
+    assert set(pixels[:, 3]) == {255}
+    ink = 255 - pixels[:, :3].astype(float)
+    least = {"lines": 0, "flow": 0.25}[view]
+    expected = ink[-1] * np.linspace(least, 1, len(ink))[:, None]
+    assert ink[-1].max() > 100
+    assert np.abs(ink - expected).max() <= 2
+    tab.page.get_by_role("button", name="Export").click()
+    with tab.page.expect_download() as download:
+        tab.page.get_by_role("button", name="SVG", exact=True).click()
+    root = ElementTree.parse(download.value.path()).getroot()  # noqa: S314
+    assert {"0", "0.250", "1.000"} <= set(texts_of(root))
+    fills = {one.get("fill") for one in root.iter(f"{SVG}path")}
+    assert f"rgb({','.join(map(str, pixels[-1, :3]))})" in fills
+
+
 @pytest.mark.parametrize("mm", [85, 170])
 def test_a_figure_has_the_width_on_paper_that_is_wanted(dialog: Explorer, mm: int) -> None:
     """In millimetres, with a height to match; a PNG of 300 dots an inch has the pixels for it."""
@@ -141,7 +164,9 @@ def test_a_figure_has_the_width_on_paper_that_is_wanted(dialog: Explorer, mm: in
     assert float(root.attrib["height"].removesuffix("mm")) == pytest.approx(mm * height / width, abs=0.01)
     dialog.page.get_by_label("Pixels of the PNG").select_option("300")
     with Image.open(saved(dialog, "PNG")) as image:
+        image.verify()
         assert image.width == round(mm / 25.4 * 300)
+        assert image.info["dpi"] == pytest.approx((300, 300), abs=0.1)
 
 
 def test_a_figure_has_no_empty_room_around_it(dialog: Explorer) -> None:
@@ -257,6 +282,22 @@ def test_a_page_holds_the_maps_of_its_layer_and_shows_them(
     rows = [row.split("\t") for row in page.locator(".row-table tbody tr").all_inner_texts()]
     assert {row[1]: row[2] for row in rows}["mat"] == f"{maps(served)[1, 2, 2, 6]:.3f}"
     assert page.get_by_role("link", name="API documentation").count() == 0  # there is no service
+    context.close()
+
+
+def test_a_page_with_a_rollout_opens(tab: Explorer, served: Service, browser: Any) -> None:
+    """It is of no layer alone, and the file says through which layer it goes."""
+    tab.open(text=TEXT, heads=[[1, 2]], pinned=[2], weights="rollout")
+    tab.page.locator(".row-table tbody tr").first.wait_for()
+    tab.page.get_by_role("button", name="Export").click()
+    with tab.page.expect_download() as download:
+        tab.page.get_by_role("button", name="HTML page").click()
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.set_content(Path(download.value.path()).read_text(encoding="utf-8"))
+    expected = maps(served, layers=[1], aggregate="rollout")
+    assert_shown(shown_weights(page), expected[2])
+    assert page.locator(".problem").count() == 0
     context.close()
 
 

@@ -1,10 +1,12 @@
 """What Firefox does otherwise than Chromium: clicks that keys make, scrolling, scroll bars, downloads."""
 
 import json
+import re
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,3 +150,40 @@ def test_the_way_forward_stays(fox: Firefox) -> None:
     fox.ask("history.forward()")
     fox.becomes("""document.querySelector('.token[aria-selected="true"]')?.dataset.position === "4" """)
     assert fox.ask("history.length") == entries
+
+
+def test_a_data_set_runs(fox: Firefox, served: Service) -> None:
+    """Texts from the field; means and deviations are those of the API."""
+    texts = ["the cat sat", "a dog ran on the mat", "the mat"]
+    fox.open(1440, 900, text=TEXT, heads=[[1, 1]], view="dataset")
+    fox.run(f"""
+      await page.locator("#view textarea").fill({json.dumps(chr(10).join(texts))});
+      await page.locator("#view button.main").click();""")
+    fox.becomes("document.querySelector('#view .progress')?.innerText.includes('3 of 3 texts')")
+    cells = "[...document.querySelector('.heads-table tbody tr').cells].map(one => one.innerText)"
+    fox.becomes(f"document.querySelector('.heads-table') && {cells}.length > 4")
+    head, entropy = fox.ask(cells)[:2]
+    assert head == "L0 H0"
+    of_head = [
+        served.attention(text, summary=True, maps=False)["data"][0]["summary"]["entropy"][0][0]
+        for text in texts
+    ]
+    mean, deviation = (float(part.replace("≈", "")) for part in entropy.split(" ±"))
+    assert (mean, deviation) == pytest.approx((np.mean(of_head), np.std(of_head)), abs=6e-4)
+
+
+def test_the_neuron_view_tells_every_number(fox: Firefox, served: Service) -> None:
+    """By arrow keys, of the query and the keys of a head."""
+    fox.open(1440, 900, text=TEXT, heads=[[1, 2]], pinned=[3], view="neuron")
+    options: dict[str, Any] = {"layers": [1], "heads": [2], "queries": [3], "weights": "score"}
+    item = served.attention(TEXT, outputs=["query", "key"], **options)["data"][0]
+    fox.becomes("document.querySelector('.difference-map canvas') !== null")
+    fox.run("await page.focus('.difference-map')")
+    for key, component in ((0, 0), (1, 1), (2, 2)):
+        query, other = item["query_vectors"][0][0][0][component], item["key_vectors"][0][0][key][component]
+        found = fox.ask("document.querySelector('#view .told').innerText").replace("−", "-").replace("+", "")
+        assert found.startswith(f"{item['tokens'][3]} → {item['tokens'][key]}: ")
+        numbers = [float(one.replace("≈", "")) for one in re.findall(r"≈?-?[\d.]+", found.partition(": ")[2])]
+        assert numbers[:3] == pytest.approx([query, other, query * other], abs=6e-4)
+        assert numbers[3] == pytest.approx(item["attention"][0][0][0][key], abs=6e-4)
+        fox.press("ArrowDown", "ArrowRight")

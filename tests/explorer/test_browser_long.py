@@ -1,5 +1,6 @@
 """A text of 512 tokens is shown to its last weight, and in little memory; fingers do what the mouse does."""
 
+import itertools
 import json
 import random
 from collections.abc import Iterator
@@ -19,6 +20,24 @@ pytestmark = pytest.mark.deploy
 TOKENS, LAYERS, HEADS = 512, 2, 4
 TEXT = " ".join(random.Random(3).choices(WORDS, k=TOKENS - 2))  # noqa: S311
 LAYER_BYTES = 2 * HEADS * TOKENS**2
+WRITTEN = """
+window.written = {};
+const { fillText } = CanvasRenderingContext2D.prototype;
+CanvasRenderingContext2D.prototype.fillText = function (label, x, y) {
+  if (this.canvas.closest(".matrix") && / [0-9]+$/.test(label)) {
+    const { actualBoundingBoxAscent: above, actualBoundingBoxDescent: below } = this.measureText(label);
+    const turned = this.getTransform().b !== 0;
+    const density = this.canvas.width / this.canvas.clientWidth;
+    const { x: left, y: top } = this.getTransform().transformPoint({ x, y });
+    const all = (window.written[turned ? "columns" : "rows"] ??= []);
+    const place = (turned ? left : top) / density;
+    if (all.length > 0 && place <= all.at(-1)[1]) all.length = 0;
+    all.push([label, place, above + below]);
+  }
+  fillText.call(this, label, x, y);
+};
+"""
+"""Keeps what is written beside rows and above columns: label, place and height, of the last time."""
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +78,30 @@ def test_a_long_text_has_every_weight(text: Explorer, long: Service) -> None:
     assert_shown(text.weights(), expected[:, 300])
     for name in text.tabs():
         text.tab(name)
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("count", [89, TOKENS])
+def test_small_cells_have_labels(text: Explorer, long: Service, width: int, count: int) -> None:
+    """Every second, fifth or tenth row and column, …, with its position; none lies over another."""
+    text.page.set_viewport_size({"width": width, "height": 900})
+    text.page.add_init_script(WRITTEN)
+    shorter = " ".join(TEXT.split()[: count - 2])
+    text.open(text=shorter, view="matrix", heads=[[1, 2]])
+    tokens = long.attention(shorter, maps=False, summary=True)["data"][0]["tokens"]
+    assert len(tokens) == count
+    text.page.locator(".matrix").wait_for()
+    text.becomes(lambda: len(text.page.evaluate("window.written.rows ?? []")) > 3, expected=True)
+    for axis in ("rows", "columns"):
+        labels = text.page.evaluate(f"window.written.{axis}")
+        named = [(int(one.split()[-1]), one.split()[0].rstrip("…")) for one, _, _ in labels]
+        steps = {b - a for (a, _), (b, _) in itertools.pairwise(named)}
+        assert len(steps) == 1
+        assert steps <= {2, 5, 10, 20, 50}
+        assert all(tokens[position].startswith(word) for position, word in named)
+        places = [place for _, place, _ in labels]
+        highest = max(high for _, _, high in labels)
+        assert min(b - a for a, b in itertools.pairwise(places)) >= highest
 
 
 def test_layers_of_a_long_text_take_two_bytes_a_weight(text: Explorer) -> None:

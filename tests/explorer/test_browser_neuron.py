@@ -106,6 +106,24 @@ def test_pointing_tells_what_is_there(tab: Explorer, served: Service) -> None:
         tab.becomes(lambda: told(tab)[1], tokens[key])
 
 
+def test_a_cell_is_of_its_map(tab: Explorer, served: Service) -> None:
+    """Of another head or query, the cell that was pointed at is none of its cells: the first is told."""
+    tab.open(text=TEXT, view="neuron", heads=[HEAD], pinned=[QUERY])
+    tokens = item_of(served)["tokens"]
+    for key in ("]", "["):  # both maps are kept
+        before = told(tab)
+        tab.page.keyboard.press(key)
+        tab.becomes(lambda before=before: told(tab) != before, expected=True)
+    tab.page.locator(".difference-map").focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        tab.page.keyboard.press(key)
+    assert told(tab)[1] == tokens[2]
+    tab.page.keyboard.press("]")
+    tab.becomes(lambda: told(tab)[1], tokens[0])
+    k = np.array(item_of(served, layers=[HEAD[0] + 1])["key_vectors"])[0, 0]
+    assert near(told(tab)[3], k[0, 0])
+
+
 def test_words_have_no_vectors(tab: Explorer) -> None:
     """The view says so, and what to choose."""
     tab.open(text=TEXT, view="neuron", heads=[HEAD], pinned=[QUERY], level="word")

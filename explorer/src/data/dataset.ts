@@ -1,12 +1,12 @@
 /** Statistics of all heads over a list of texts, which are asked for in batches. */
 
-import { signal } from "@preact/signals";
+import { signal } from "@preact/signals-core";
 import type { Statistic, Tensor } from "../../../client/js/src/index.js";
 import { overviewFields, type Subject } from "./requests.js";
 import type { Source } from "./source.js";
 
 /** Of one run: the statistics of a text take 15 KB for 384 heads. */
-const MOST_TEXTS = 5000;
+export const MOST_TEXTS = 5000;
 const BATCH = 32;
 
 type Summary = Record<Statistic, Tensor>;
@@ -98,11 +98,12 @@ export function linesOf(list: string): Line[] {
   return list
     .split("\n")
     .map((text, i) => ({ line: i + 1, text: text.trim() }))
-    .filter(({ text }) => text)
-    .slice(0, MOST_TEXTS);
+    .filter(({ text }) => text);
 }
 
-/** Whether a service refused a request for its texts; not for a key, nor because it is busy or away. */
+/** Whether a service refused a request for its texts; not for an option or a key, nor because it is busy or away. */
 function isOfTexts(error: unknown): boolean {
-  return [400, 413, 422, 500, 504].includes((error as { status?: number }).status!);
+  const { status, field } = error as { status?: number; field?: string | null };
+  if (status === 400 || status === 422) return (field ?? "inputs").startsWith("inputs");
+  return status === 413 || status === 500 || status === 504;
 }

@@ -1,6 +1,6 @@
 /** Loads what views ask for, once: each call returns a signal that is first loading, then ready or failed. */
 
-import { type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { type ReadonlySignal, type Signal, signal } from "@preact/signals-core";
 import type { AttentionMaps, AttentionOptions } from "../../../client/js/src/index.js";
 import { Cache } from "./cache.js";
 import { type LayerMaps, type Rows, readRows } from "./maps.js";

@@ -1,6 +1,6 @@
 /** What can be taken away: pictures, numbers, a page of its own, and programs. */
 
-import { type Signal, useComputed, useSignal } from "@preact/signals";
+import type { Signal } from "@preact/signals-core";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import type { Overview } from "../data/overview.js";
@@ -8,6 +8,7 @@ import { fitsWhole, inputsOf, layerFields, layersFields } from "../data/requests
 import { PAGE, useStore } from "../layout/context.js";
 import { sentence } from "../layout/Problems.js";
 import { toFragment } from "../state/fragment.js";
+import { useComputed, useSignal } from "../state/signals.js";
 import type { Store } from "../state/store.js";
 import { codeOf, LANGUAGES, type Language } from "./code.js";
 import { estimatedBytes, htmlFile, tooLarge } from "./html.js";
@@ -56,7 +57,7 @@ function Contents({ overview }: { overview: Overview }) {
       <Numbers overview={overview} work={work} />
       <Code overview={overview} />
       <p class="told" role="status">
-        {work.told}
+        {work.told.value}
       </p>
       {store.source.held && <p class="note">This page is a file: it has no service to ask.</p>}
     </>
@@ -106,7 +107,7 @@ function Pictures({ overview, work }: { overview: Overview; work: Work }) {
     const inches = (mm.value ?? (25.4 * width) / 96) / 25.4;
     const times = scale.value > 4 ? (scale.value * inches) / width : scale.value;
     const [across, down] = [Math.round(width * times), Math.round(height * times)];
-    saveFile(await toPng(svg, across, down), fileName(store, "png"));
+    saveFile(await toPng(svg, across, down, inches), fileName(store, "png"));
     return `Saved a picture of ${across} × ${down} pixels.`;
   };
   const svg = async (): Promise<string> => {

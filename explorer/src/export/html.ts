@@ -41,7 +41,9 @@ export async function htmlFile(
   const packed: PackedItem[] = [];
   for (const layer of layers) {
     progress(packed.length);
-    packed.push(pack((await source.attention(inputs, requests.layerFields(subject, layer))).items[0]!));
+    const { items } = await source.attention(inputs, requests.layerFields(subject, layer));
+    // A rollout does not say of which layer it is.
+    packed.push({ ...pack(items[0]!), layers: [layer] });
   }
   const data: FileData = {
     version: 1,

@@ -11,8 +11,8 @@ export function saveFile(content: Blob, name: string): void {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-/** A picture in SVG as a PNG of so many pixels. */
-export async function toPng(svg: string, width: number, height: number): Promise<Blob> {
+/** A picture in SVG as a PNG of so many pixels, which says how wide it is on paper. */
+export async function toPng(svg: string, width: number, height: number, inches: number): Promise<Blob> {
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
   await image.decode();
@@ -24,7 +24,18 @@ export async function toPng(svg: string, width: number, height: number): Promise
   if (blob === null) {
     throw new Error(`The browser cannot draw ${canvas.width} × ${canvas.height} pixels: choose a smaller scale.`);
   }
-  return blob;
+  // The chunk `pHYs` stands behind the first, which ends at 33: pixels a metre, twice, and the unit.
+  const chunk = new DataView(new ArrayBuffer(21));
+  const perMetre = Math.round(width / inches / 0.0254);
+  for (const [i, word] of [9, 0x70485973, perMetre, perMetre].entries()) chunk.setUint32(4 * i, word);
+  chunk.setUint8(16, 1);
+  let crc = -1;
+  for (let i = 4; i < 17; i++) {
+    crc ^= chunk.getUint8(i);
+    for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+  }
+  chunk.setUint32(17, ~crc);
+  return new Blob([blob.slice(0, 33), chunk, blob.slice(33)], { type: blob.type });
 }
 
 /** Copy the text of a field. Pages over plain HTTP have no clipboard: there it is selected and copied. */

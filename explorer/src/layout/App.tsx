@@ -1,7 +1,7 @@
 /** The page: header, inputs, controls, tabs, and the chosen view. */
 
-import { useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { useSignalEffect } from "../state/signals.js";
 import type { Store } from "../state/store.js";
 import { Controls } from "./Controls.js";
 import { isGuest, StoreContext } from "./context.js";
@@ -38,7 +38,7 @@ export function App({ store }: { store: Store }) {
         <Help />
         <KeyDialog />
         <div class="unseen" role="status" aria-live="polite">
-          {store.spoken}
+          {store.spoken.value}
         </div>
       </div>
     </StoreContext.Provider>

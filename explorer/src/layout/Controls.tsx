@@ -1,6 +1,6 @@
 /** What applies to every view: which weights, of what, in which heads, in which colours. */
 
-import type { Signal } from "@preact/signals";
+import type { Signal } from "@preact/signals-core";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { headName, sameHead } from "../state/store.js";

@@ -1,6 +1,6 @@
 /** The text, or two of them, and examples to start from. Enter shows the maps. */
 
-import { useSignal, useSignalEffect } from "@preact/signals";
+import { useSignal, useSignalEffect } from "../state/signals.js";
 import { useStore } from "./context.js";
 import { EXAMPLES } from "./examples.js";
 

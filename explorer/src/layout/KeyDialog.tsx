@@ -1,7 +1,7 @@
 /** Asks for a key when the service wants one. */
 
-import { useSignal, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
+import { useSignal, useSignalEffect } from "../state/signals.js";
 import { useStore } from "./context.js";
 
 export function KeyDialog() {

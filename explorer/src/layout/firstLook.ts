@@ -1,6 +1,6 @@
 /** Pins something on the first answer: where nothing is chosen, there is nothing to see. */
 
-import { batch, effect } from "@preact/signals";
+import { batch, effect } from "@preact/signals-core";
 import { mapOf } from "../data/maps.js";
 import type { Overview } from "../data/overview.js";
 import { fitsWhole } from "../data/requests.js";

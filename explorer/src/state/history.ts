@@ -1,6 +1,6 @@
 /** Keeps the address bar and a store in step: a change of the one becomes a change of the other. */
 
-import { effect } from "@preact/signals";
+import { effect } from "@preact/signals-core";
 import { changedFields, parseState, type State } from "./fields.js";
 import { fromFragment, toFragment } from "./fragment.js";
 import type { Store } from "./store.js";

@@ -1,6 +1,6 @@
 /** The one store of the page: views read its signals and call its methods, and so are linked with each other. */
 
-import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals-core";
 import type { Info, ServedModel } from "../../../client/js/src/index.js";
 import type { DatasetRun } from "../data/dataset.js";
 import { type Loaded, Loader } from "../data/loader.js";
@@ -45,6 +45,8 @@ export class Store {
   readonly unpinned = signal(0);
   /** The list of texts of a data set, one in a line, and what was asked of it; in no link. */
   readonly list = signal("");
+  /** Whether it is the beginning of a file that is too large. */
+  readonly cutFile = signal(false);
   readonly run = signal<DatasetRun | null>(null);
   /** Spoken by screen readers. */
   readonly spoken: Signal<string>;

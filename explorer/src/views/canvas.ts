@@ -1,8 +1,9 @@
 /** Canvases that follow the size of their element and the density of the screen. */
 
-import { effect, type ReadonlySignal, signal, useComputed } from "@preact/signals";
+import { effect, type ReadonlySignal, signal } from "@preact/signals-core";
 import type { RefObject } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useComputed } from "../state/signals.js";
 
 export interface Size {
   readonly width: number;

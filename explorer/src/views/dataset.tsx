@@ -1,7 +1,7 @@
 /** All heads over a list of texts: the means of their statistics, and the texts where a head has most of one. */
 
-import { batch } from "@preact/signals";
-import { DatasetRun, fieldsOf, linesOf } from "../data/dataset.js";
+import { batch } from "@preact/signals-core";
+import { DatasetRun, fieldsOf, linesOf, MOST_TEXTS } from "../data/dataset.js";
 import { countText } from "../drawing/numbers.js";
 import { STATISTICS, type StatisticEntry } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
@@ -18,11 +18,16 @@ const MOST_BYTES = 16 << 20;
 
 export function DatasetView({ overview }: ViewProps) {
   const store = useStore();
-  const { list, run, source } = store;
+  const { list, cutFile, run, source } = store;
   const subject = store.subject.value ?? overview.subject;
   const now = run.value;
   const running = now?.ended.value === false;
-  const lines = linesOf(list.value);
+  const all = linesOf(list.value);
+  const lines = all.slice(0, MOST_TEXTS);
+  const enter = (texts: string, cut: boolean): void => {
+    list.value = texts;
+    cutFile.value = cut;
+  };
   const start = async (): Promise<void> => {
     const next = new DatasetRun(subject, lines);
     run.value = next;
@@ -33,7 +38,7 @@ export function DatasetView({ overview }: ViewProps) {
   return (
     <>
       <div class="inputs">
-        <Area label="Texts, one in each line" value={list.value} change={(texts) => (list.value = texts)} />
+        <Area label="Texts, one in each line" value={list.value} change={(texts) => enter(texts, false)} />
         <div class="inputs-buttons">
           <button
             type="button"
@@ -48,11 +53,18 @@ export function DatasetView({ overview }: ViewProps) {
             accept=".txt"
             aria-label="A file of texts"
             onChange={async ({ currentTarget: { files } }) => {
-              list.value = await files![0]!.slice(0, MOST_BYTES).text();
+              const [file] = files!;
+              enter(await file!.slice(0, MOST_BYTES).text(), file!.size > MOST_BYTES);
             }}
           />
         </div>
       </div>
+      {(cutFile.value || all.length > MOST_TEXTS) && (
+        <p class="note cut">
+          {cutFile.value && "Of the file only the first 16 MiB were read. "}
+          {all.length > MOST_TEXTS && `Of ${countText(all.length, "text")} only the first 5,000 run.`}
+        </p>
+      )}
       {now !== null && (
         <>
           <label class="progress note">

@@ -1,6 +1,5 @@
 /** The weight from one pinned token to another, in every head. */
 
-import { useComputed, useSignalEffect } from "@preact/signals";
 import { rowOf } from "../data/maps.js";
 import type { Overview } from "../data/overview.js";
 import { weightText } from "../drawing/numbers.js";
@@ -8,6 +7,7 @@ import { allHeads, sortedHeads } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
 import { sentence } from "../layout/Problems.js";
 import type { HeadId } from "../state/fields.js";
+import { useComputed, useSignalEffect } from "../state/signals.js";
 import { headName, type Store, sameHead } from "../state/store.js";
 import { RankedHeads, type Rated } from "./ranking.js";
 import type { ViewProps } from "./view.js";
@@ -68,7 +68,7 @@ export function EdgeWeight({ overview }: ViewProps) {
   });
   if (told.value === "") return null;
   const { error = null } = edge.value ?? {};
-  return <p class={error === null ? "edge-weight" : "problem"}>{error === null ? told : sentence(error)}</p>;
+  return <p class={error === null ? "edge-weight" : "problem"}>{error === null ? told.value : sentence(error)}</p>;
 }
 
 /** The heads in which it weighs most. */

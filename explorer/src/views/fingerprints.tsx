@@ -1,6 +1,5 @@
 /** A scatter of all heads by how far and how widely they look. A brush chooses heads in every view. */
 
-import { useComputed, useSignal } from "@preact/signals";
 import { useMemo, useRef } from "preact/hooks";
 import { BROAD, type Kind, MOSTLY, type Specials, STANDS_OUT, specialsOf } from "../drawing/kinds.js";
 import { weightText } from "../drawing/numbers.js";
@@ -8,6 +7,7 @@ import { type Box, inBox, nearest, neighbour, type Plot, type Point, plotOf, poi
 import { headText } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
 import type { HeadId } from "../state/fields.js";
+import { useComputed, useSignal } from "../state/signals.js";
 import { headName, sameHead } from "../state/store.js";
 import { placeIn, prepare, useDrawing, useSize } from "./canvas.js";
 import { drawScatter, KIND_LEGEND } from "./scatterDrawing.js";

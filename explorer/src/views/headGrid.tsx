@@ -1,12 +1,12 @@
 /** A table of layers and heads with a button for each head, which opens it. */
 
-import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import type { Overview } from "../data/overview.js";
 import { useStore } from "../layout/context.js";
 import { isShifted } from "../layout/keys.js";
 import type { HeadId } from "../state/fields.js";
+import { useSignal } from "../state/signals.js";
 import { headName, sameHead } from "../state/store.js";
 
 interface HeadGridProps {

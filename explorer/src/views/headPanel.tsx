@@ -1,6 +1,5 @@
 /** The current head, larger, with its statistics. */
 
-import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { mapOf } from "../data/maps.js";
 import type { Overview } from "../data/overview.js";
@@ -9,6 +8,7 @@ import { rangeOf } from "../drawing/colours.js";
 import { weightText } from "../drawing/numbers.js";
 import { headText, STATISTICS, statisticOf, uniformOf } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
+import { useComputed } from "../state/signals.js";
 import { headName, type Store } from "../state/store.js";
 import { MapCanvas } from "./mapCanvas.js";
 import { ScaleBar } from "./scaleBar.js";

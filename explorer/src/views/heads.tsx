@@ -57,7 +57,7 @@ export function HeadsView({ overview }: ViewProps) {
           (shown === null ? (
             <ScaleBar range={["least", "largest of each map"]} />
           ) : (
-            <ScaleBar range={[0, limitOf(shown.name, overview.kept.length)]} texts linear />
+            <ScaleBar range={[0, limitOf(shown.name, overview.kept.length)]} texts by="linear" />
           ))}
       </div>
       <div>

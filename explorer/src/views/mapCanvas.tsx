@@ -1,9 +1,9 @@
 /** A map as an image, a pixel for each weight. */
 
-import { useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { colourMap, paint, rangeOf } from "../drawing/colours.js";
 import { useStore } from "../layout/context.js";
+import { useSignalEffect } from "../state/signals.js";
 
 interface MapCanvasProps {
   /** (size, size) */

@@ -36,7 +36,7 @@ export function RatedGrid({ overview, rate, title, ascending = false }: Rated) {
         label={(id) => `${headName(id)}: ${title} ${weightText(rate(id))}, rank ${rank(id)} of ${order.length}`}
         cell={(id) => <ValueCell value={rate(id)} share={rate(id) / most} />}
       />
-      <ScaleBar range={[0, most]} texts linear />
+      <ScaleBar range={[0, most]} texts by="linear" />
     </div>
   );
 }

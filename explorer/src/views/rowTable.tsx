@@ -1,9 +1,9 @@
 /** The pinned row as a table: what the colours show, in numbers. */
 
-import { useComputed, useSignal } from "@preact/signals";
 import type { Overview } from "../data/overview.js";
 import { largest, weightText } from "../drawing/numbers.js";
 import { sentence } from "../layout/Problems.js";
+import { useComputed, useSignal } from "../state/signals.js";
 import { headName, type Store } from "../state/store.js";
 import { activeWeights } from "./active.js";
 import { EdgeHeads, EdgeWeight } from "./edge.js";

@@ -1,6 +1,6 @@
 /** The text itself: a pinned token colours all others by their weights, out of it or into it. */
 
-import { batch, useComputed, useSignal, useSignalEffect } from "@preact/signals";
+import { batch } from "@preact/signals-core";
 import { Fragment } from "preact";
 import { useId, useRef } from "preact/hooks";
 import type { Unit } from "../data/overview.js";
@@ -9,6 +9,7 @@ import { arrowStep, directionOf } from "../drawing/direction.js";
 import { largest, weightText } from "../drawing/numbers.js";
 import { useStore } from "../layout/context.js";
 import type { State } from "../state/fields.js";
+import { useComputed, useSignal, useSignalEffect } from "../state/signals.js";
 import type { Store } from "../state/store.js";
 import { activeWeights } from "./active.js";
 import { RowTable } from "./rowTable.js";

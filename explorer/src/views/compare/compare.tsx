@@ -1,12 +1,13 @@
 /** A second text or a second model beside the first, in any of the other views, and the difference of their maps. */
 
-import { batch, useSignal, useSignalEffect } from "@preact/signals";
+import { batch } from "@preact/signals-core";
 import type { Overview } from "../../data/overview.js";
 import { keyOf } from "../../data/requests.js";
 import { Choice, HeadSteps } from "../../layout/Controls.js";
 import { StoreContext, useStore } from "../../layout/context.js";
 import { Area } from "../../layout/Inputs.js";
 import { sentence } from "../../layout/Problems.js";
+import { useSignal, useSignalEffect } from "../../state/signals.js";
 import { headName, type Store } from "../../state/store.js";
 import { Cut } from "../cut.js";
 import { SINGLE_VIEWS } from "../single.js";

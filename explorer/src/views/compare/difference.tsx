@@ -1,6 +1,6 @@
 /** The map of the second head minus that of the first, in the rows and columns that stand for each other. */
 
-import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
+import type { ReadonlySignal } from "@preact/signals-core";
 import { useMemo } from "preact/hooks";
 import type { Loaded, Loader } from "../../data/loader.js";
 import { mapOf } from "../../data/maps.js";
@@ -11,6 +11,7 @@ import { largest, signedText, weightText } from "../../drawing/numbers.js";
 import { StoreContext, useStore } from "../../layout/context.js";
 import { sentence } from "../../layout/Problems.js";
 import type { HeadId } from "../../state/fields.js";
+import { useComputed, useSignal } from "../../state/signals.js";
 import type { Store } from "../../state/store.js";
 import type { Cell } from "../maps/signedDrawing.js";
 import { SignedMapFrame } from "../maps/signedMap.js";

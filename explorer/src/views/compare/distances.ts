@@ -1,6 +1,6 @@
 /** How far the heads of two inputs are from each other, computed from the maps of one layer after the other. */
 
-import { effect, type ReadonlySignal, type Signal } from "@preact/signals";
+import { effect, type ReadonlySignal, type Signal } from "@preact/signals-core";
 import { mapOf } from "../../data/maps.js";
 import type { Overview } from "../../data/overview.js";
 import { fitsWhole, keyOf } from "../../data/requests.js";

@@ -1,6 +1,6 @@
 /** The store of what stands beside: the same controls, the same pins where the token exists, and the wanted heads. */
 
-import { batch, computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { batch, computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals-core";
 import { useEffect, useMemo } from "preact/hooks";
 import type { HeadId } from "../../state/fields.js";
 import type { Store } from "../../state/store.js";

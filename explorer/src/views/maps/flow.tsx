@@ -1,6 +1,5 @@
 /** Where what a token has become after a layer came from: the strongest edges back to the input, and rollout. */
 
-import { useComputed, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Overview } from "../../data/overview.js";
 import { type Flow, rowsOf } from "../../drawing/flow.js";
@@ -8,8 +7,10 @@ import { largest, weightText } from "../../drawing/numbers.js";
 import { Choice } from "../../layout/Controls.js";
 import { useStore } from "../../layout/context.js";
 import { sentence } from "../../layout/Problems.js";
+import { useComputed, useSignalEffect } from "../../state/signals.js";
 import type { Store } from "../../state/store.js";
 import { placeIn, prepare, useSize } from "../canvas.js";
+import { ScaleBar } from "../scaleBar.js";
 import type { ViewProps } from "../view.js";
 import { drawFlow, HEADER, indexAt, ROW } from "./flowDrawing.js";
 import { inksOf } from "./ink.js";
@@ -115,6 +116,7 @@ export function FlowView({ overview }: ViewProps) {
         >
           <canvas ref={canvas} role="img" aria-label={summary(store, overview, flow.value)} />
         </div>
+        <ScaleBar range={[0, 1]} by="sqrt" faint={0.25} />
         {failed?.state === "failed" && <p class="problem">{sentence(failed.error)}</p>}
       </div>
       <FlowTable overview={overview} flow={flow.value} rollout={rollout.value} />

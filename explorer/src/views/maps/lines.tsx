@@ -1,6 +1,6 @@
 /** Lines between two columns of tokens, in a hue for each of the chosen heads. */
 
-import { type ReadonlySignal, useComputed, useSignal, useSignalEffect } from "@preact/signals";
+import type { ReadonlySignal } from "@preact/signals-core";
 import { useRef } from "preact/hooks";
 import { isIn, onlyBlock } from "../../data/blocks.js";
 import { mapOf } from "../../data/maps.js";
@@ -13,10 +13,12 @@ import { Choice } from "../../layout/Controls.js";
 import { useStore } from "../../layout/context.js";
 import { sentence } from "../../layout/Problems.js";
 import type { HeadId } from "../../state/fields.js";
+import { useComputed, useSignal, useSignalEffect } from "../../state/signals.js";
 import type { Store } from "../../state/store.js";
 import { placeIn, prepare, useSize } from "../canvas.js";
 import { BLOCK_TITLES } from "../pairs/pairs.js";
 import { RowTable } from "../rowTable.js";
+import { ScaleBar } from "../scaleBar.js";
 import { Directions } from "../text.js";
 import type { ViewProps } from "../view.js";
 import { Zoom, zoomKey } from "../zoom.js";
@@ -157,6 +159,7 @@ export function LinesView({ overview }: ViewProps) {
     event.preventDefault();
   };
   const { error, loading } = all.value;
+  const hue = cssOf(hueOf(chosen.value.length - 1, store.dark.value));
   return (
     <div class="maps-view lines-view">
       <div>
@@ -200,6 +203,7 @@ export function LinesView({ overview }: ViewProps) {
             <canvas ref={canvas} role="img" aria-label={summary(store, overview, chosen.value, all.value)} />
           </div>
         </div>
+        <ScaleBar key={hue} range={[0, 1]} by="sqrt" faint={0} ink={hue} />
         {error !== null && <p class="problem">{sentence(error)}</p>}
       </div>
       <RowTable overview={overview} store={store} />

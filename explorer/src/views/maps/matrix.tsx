@@ -1,6 +1,5 @@
 /** The map of one head, as large as wanted, with labels, margins and the exact weight of each cell. */
 
-import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Overview } from "../../data/overview.js";
 import * as cameras from "../../drawing/camera.js";
@@ -10,6 +9,7 @@ import { weightText } from "../../drawing/numbers.js";
 import { headText } from "../../drawing/statistics.js";
 import { useStore } from "../../layout/context.js";
 import { sentence } from "../../layout/Problems.js";
+import { useComputed, useSignal, useSignalEffect } from "../../state/signals.js";
 import { headName } from "../../state/store.js";
 import { prepare, useSize } from "../canvas.js";
 import { RowTable } from "../rowTable.js";

@@ -1,10 +1,10 @@
 /** A query beside the keys of a head, component by component, as BertViz's neuron view has them. */
 
-import { useSignal } from "@preact/signals";
 import type { AttentionMaps } from "../../../../client/js/src/index.js";
 import { largestSize } from "../../drawing/diverging.js";
 import { largest, signedText, weightText } from "../../drawing/numbers.js";
 import { useStore } from "../../layout/context.js";
+import { useSignal } from "../../state/signals.js";
 import { RowTable } from "../rowTable.js";
 import type { ViewProps } from "../view.js";
 import { Waiting } from "../why/waiting.js";
@@ -34,7 +34,7 @@ export function NeuronView({ overview }: ViewProps) {
   if (loaded.state !== "ready") return <Waiting on={loaded} />;
   return (
     <div class="difference">
-      <Strips item={loaded.value} query={query} />
+      <Strips key={`${layer} ${head} ${query}`} item={loaded.value} query={query} />
       <RowTable overview={overview} store={store} />
     </div>
   );

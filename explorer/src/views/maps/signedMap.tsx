@@ -1,6 +1,6 @@
 /** A map of signed numbers, on which a cell is pointed at. */
 
-import type { Signal } from "@preact/signals";
+import type { Signal } from "@preact/signals-core";
 import { useRef } from "preact/hooks";
 import { useStore } from "../../layout/context.js";
 import { within } from "../../state/store.js";

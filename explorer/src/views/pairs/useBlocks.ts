@@ -1,10 +1,11 @@
 /** The blocks of a pair, computed from the maps of one layer after the other. */
 
-import { type ReadonlySignal, type Signal, signal, useSignalEffect } from "@preact/signals";
+import { type ReadonlySignal, type Signal, signal } from "@preact/signals-core";
 import { BLOCKS, type Block, blocksOf, withoutBlocks } from "../../data/blocks.js";
 import type { Overview } from "../../data/overview.js";
 import { useStore } from "../../layout/context.js";
 import type { HeadId } from "../../state/fields.js";
+import { useSignalEffect } from "../../state/signals.js";
 
 export interface Blocks {
   /** Why there are none, or why the next layer could not be loaded. */

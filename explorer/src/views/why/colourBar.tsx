@@ -1,10 +1,10 @@
 /** The colours of signed numbers, with the numbers: 0 in the middle. */
 
-import { useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { paintDiverging } from "../../drawing/diverging.js";
 import { signedText } from "../../drawing/numbers.js";
 import { useStore } from "../../layout/context.js";
+import { useSignalEffect } from "../../state/signals.js";
 
 const STEPS = 128;
 /** Of the largest size, what stands half way between 0 and it. */

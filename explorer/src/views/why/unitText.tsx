@@ -1,6 +1,6 @@
 /** A text whose units are coloured by signed numbers. */
 
-import { type Signal, useSignal } from "@preact/signals";
+import type { Signal } from "@preact/signals-core";
 import { Fragment } from "preact";
 import { useRef } from "preact/hooks";
 import type { Explanation } from "../../data/why.js";
@@ -9,6 +9,7 @@ import { arrowStep, directionOf } from "../../drawing/direction.js";
 import { signedLook } from "../../drawing/diverging.js";
 import { signedText } from "../../drawing/numbers.js";
 import { useStore } from "../../layout/context.js";
+import { useSignal } from "../../state/signals.js";
 import { within } from "../../state/store.js";
 
 interface UnitTextProps {

@@ -1,6 +1,5 @@
 /** What each word does to the score: on the texts, and for an exact sum as a matrix of the two texts' words. */
 
-import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import type { Subject } from "../../data/requests.js";
 import { type Explanation, effectsOf, explainQuestion, type Json, questionKey, taskOf } from "../../data/why.js";
@@ -9,6 +8,7 @@ import { largest, signedText, weightText } from "../../drawing/numbers.js";
 import { Choice } from "../../layout/Controls.js";
 import { useStore } from "../../layout/context.js";
 import { METHODS, UNITS } from "../../state/fields.js";
+import { useSignal } from "../../state/signals.js";
 import type { Cell } from "../maps/signedDrawing.js";
 import { SignedMapFrame } from "../maps/signedMap.js";
 import { ColourBar } from "./colourBar.js";
