@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,11 @@ def told(tab: Explorer) -> tuple[str, ...]:
     found = TOLD.fullmatch(tab.page.locator("#view .told").inner_text())
     assert found
     return found.groups()
+
+
+def differs(tab: Explorer, before: tuple[str, ...]) -> bool:
+    """Whether something else is said now."""
+    return told(tab) != before
 
 
 def near(text: str, value: float) -> bool:
@@ -113,7 +119,7 @@ def test_a_cell_is_of_its_map(tab: Explorer, served: Service) -> None:
     for key in ("]", "["):  # both maps are kept
         before = told(tab)
         tab.page.keyboard.press(key)
-        tab.becomes(lambda before=before: told(tab) != before, expected=True)
+        tab.becomes(partial(differs, tab, before), expected=True)
     tab.page.locator(".difference-map").focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         tab.page.keyboard.press(key)
