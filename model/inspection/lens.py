@@ -19,7 +19,7 @@ from model.progress import Progress
 
 Arrays = dict[str, NDArray[Any]]
 
-# Rows that run together: so many that the matrix of the vocabulary is read for each of them hardly at all.
+# Rows that run together: so many that reading the vocabulary's matrix costs each of them little.
 _ROWS = 512
 _LOGITS_AT_ONCE = 2**20
 
@@ -67,8 +67,24 @@ def lens_words(
     ops: Operations,
     progress: Progress,
 ) -> Iterator[tuple[int, Arrays]]:
-    """Do what `lenses_of` does, of the sequences that want a lens."""
-    most = max(want.top_k for want in wants.values())
+    """Do what `lenses_of` does, of the sequences that want a lens.
+
+    Those that want as many words run together: beside one that wants many, others would find as many.
+    """
+    for top_k in sorted({want.top_k for want in wants.values()}):
+        alike = {i: want for i, want in wants.items() if want.top_k == top_k}
+        yield from _words_of(alike, top_k, state, last, predictor, ops, progress)
+
+
+def _words_of(
+    wants: Mapping[int, LensWant],
+    most: int,
+    state: Callable[[int, int], FloatArray],
+    last: int,
+    predictor: Predictor,
+    ops: Operations,
+    progress: Progress,
+) -> Iterator[tuple[int, Arrays]]:
     layers = {i: np.unique(want.layers) for i, want in wants.items()}
     rows = {i: np.unique(want.rows) for i, want in wants.items()}
     sizes = [len(layers[i]) * len(rows[i]) for i in wants]
@@ -86,17 +102,17 @@ def lens_words(
     for (i, want), (start, stop) in zip(wants.items(), pairwise(bounds.tolist()), strict=True):
         places = np.arange(start, stop).reshape(len(layers[i]), len(rows[i]))
         chosen = np.ix_(np.searchsorted(layers[i], want.layers), np.searchsorted(rows[i], want.rows))
-        yield i, _arrays(found, places[chosen], want.top_k)
+        yield i, _arrays(found, places[chosen])
 
 
-def _arrays(found: _Words, places: IntArray, top_k: int) -> Arrays:
+def _arrays(found: _Words, places: IntArray) -> Arrays:
     """Take the words of some rows, in their shape."""
-    logits = found.logits[places, :top_k]
+    logits = found.logits[places]
     with np.errstate(invalid="ignore"):  # the check of outputs finds what is not finite
         shares = np.exp(logits - found.total[places][..., None])
     return {
-        "lens_ids": np.ascontiguousarray(found.ids[places, :top_k]),
-        "lens_logits": np.ascontiguousarray(logits),
+        "lens_ids": found.ids[places],
+        "lens_logits": logits,
         "lens_probabilities": shares.astype(np.float32),
     }
 

@@ -216,8 +216,9 @@ _MATRICES = 12
 # model of float32 and in one that computes its passes in fewer bits; and as many rows it takes to read the
 # matrix (measured).
 _SLOWER, _SLOWER_THAN_FEW_BITS, _READING = 1.7, 3.5, 16
-_WORDS = 10
-"""How many words of each hidden state there are unless a request says."""
+_WORDS, _MOST_WORDS = 10, 100
+"""How many words of each hidden state there are unless a request says, and at most: to sort more of them
+would take longer than all else."""
 LENS = ("lens_ids", "lens_logits", "lens_probabilities")
 """The arrays of a logit lens, each (layers, positions, words)."""
 
@@ -233,7 +234,7 @@ class LensOptions:
 
 @dataclass(frozen=True, slots=True)
 class LensPlan:
-    """The words that the hidden states `layers` of chosen tokens predict: `top_k` each, of `words`."""
+    """The words that the hidden states `layers` of chosen tokens predict: `top_k` each."""
 
     layers: tuple[int, ...]
     positions: Chosen
@@ -258,7 +259,7 @@ class LensPlan:
             expected,
             arrays={**expected.arrays, **arrays},
             labels=expected.labels + len(self.layers) + len(rows),
-            names={**expected.names, "lens_ids": self.decoder.most_json_bytes(1)},
+            names={**expected.names, "lens_ids": -(-self.decoder.most_json_bytes(self.top_k) // self.top_k)},
         )
         products = len({*self.layers}) * len({*rows})
         passes = round(self.passes_of_row * (products + _READING) / max(1, count))
@@ -279,7 +280,17 @@ def plan_lens(options: LensOptions, engine: Engine, engines: Mapping[str, Engine
     """Check that a model predicts words, and of which hidden states; raises OptionError."""
     head = check_head(engine, engines, "masked_words", needs='"logit_lens" in outputs')
     info, words = engine.info, head.size or 0
-    layers = resolve_states(options.layers, info, "layers")
+    layers, top_k = resolve_states(options.layers, info, "layers"), options.top_k or _WORDS
+    if top_k > _MOST_WORDS:
+        raise OptionError(
+            lambda name: (
+                f"{name('top_k')} is {top_k}, and a logit lens has at most {_MOST_WORDS} words of each "
+                f"hidden state: choose at most {_MOST_WORDS}, or ask for longer sparse vectors by themselves."
+            ),
+            option="top_k",
+            limit=_MOST_WORDS,
+            actual=top_k,
+        )
     if not info.has_lens and {*layers} != {info.layers}:
         raise OptionError(
             lambda name: (
@@ -292,4 +303,4 @@ def plan_lens(options: LensOptions, engine: Engine, engines: Mapping[str, Engine
         )
     slower = _SLOWER if info.dtype == "float32" else _SLOWER_THAN_FEW_BITS
     row = slower * words / (_MATRICES * info.hidden_size * max(1, info.layers))
-    return LensPlan(layers, options.positions, min(options.top_k or _WORDS, words), row, engine.decoder)
+    return LensPlan(layers, options.positions, min(top_k, words), row, engine.decoder)

@@ -142,6 +142,25 @@ def test_words_in_blocks_are_the_words_at_once(
         assert distance(found[i]["lens_probabilities"], shares) <= 1e-5
 
 
+def test_few_words_are_found_as_few_beside_one_that_wants_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or else a request for one token would multiply the work and the memory of all others in its batch."""
+    found, largest = [], lens._largest
+
+    def spy(predictor: Predictor, x: Any, most: int, *others: Any) -> Any:
+        found.append((len(x), most))
+        return largest(predictor, x, most, *others)
+
+    monkeypatch.setattr(lens, "_largest", spy)
+    predictor = Predictor(
+        HeadInfo("masked_words", size=99), None, (Linear(np.ones((99, 2), np.float32), None),)
+    )
+    wants = {0: LensWant((0, 1), (0, 1, 2), 5), 1: LensWant((0,), (0,), 90), 2: LensWant((1,), (2,), 5)}
+    states = np.ones((3, 2), np.float32)
+    arrays = dict(lens_words(wants, lambda *_: states, 1, predictor, NUMPY, Progress()))
+    assert found == [(7, 5), (1, 90)]
+    assert [arrays[i]["lens_ids"].shape for i in range(3)] == [(2, 3, 5), (1, 1, 90), (1, 1, 5)]
+
+
 @pytest.mark.parametrize("ops", [NUMPY, TensorOperations(torch.device("cpu"))], ids=["numpy", "torch"])
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_a_logit_that_is_not_finite_is_not_hidden(ops: Any, wrong: float) -> None:

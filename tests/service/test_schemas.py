@@ -115,7 +115,7 @@ def test_the_fields_are_those_of_the_contract() -> None:
         "columns",
     } | {"interventions"}
     encode = {"outputs", "pooling", "pooling_layers", "normalize", "dimensions", "layers"}
-    encode |= {"precision", "chunks", "overlap", "top_k", "role"}
+    encode |= {"precision", "chunks", "overlap", "top_k", "role", "positions"}
     assert set(EncodeRequest.model_fields) == common | encode
     attention = {"layers", "heads", "aggregate", "queries", "keys", "decimals"}
     assert common | attention <= set(AttentionRequest.model_fields)

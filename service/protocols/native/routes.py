@@ -56,7 +56,7 @@ def _check_decimals(chosen: Format, body: AttentionRequest) -> None:
 
 
 async def encode(exchange: Exchange, body: EncodeRequest) -> Response:
-    """Encode texts as sentence vectors, contextual token vectors, sparse vectors, or several of them."""
+    """Encode texts: as vectors of sentences or tokens, sparse vectors, or words that layers predict."""
     engine, engines = exchange.engine, exchange.state.engines
     task = choose_task(engine.info, body.task)
     prompt = choose_prompt(engine.info, body.prompt_name, body.prompt)

@@ -137,7 +137,7 @@ NO_MAPS = "which applies only to maps, and this response has none"
 
 
 class EncodeRequest(WithPositions, InputsRequest):
-    """Texts to encode as sentence vectors, contextual token vectors, sparse vectors, or several of them."""
+    """Texts to encode: as vectors of sentences or tokens, sparse vectors, or words that layers predict."""
 
     no_uint8: ClassVar[str] = NO_MAPS
 
@@ -162,7 +162,7 @@ class EncodeRequest(WithPositions, InputsRequest):
     top_k: PositiveNumber | None = Field(
         None,
         description="Keep the k largest weights of sparse vectors, by default all above 0; and of "
-        "`logit_lens` the k words with the largest logits, by default 10.",
+        "`logit_lens` the k words with the largest logits, by default 10 and at most 100.",
     )
     role: Role | None = Field(
         None,
