@@ -302,5 +302,6 @@ def plan_lens(options: LensOptions, engine: Engine, engines: Mapping[str, Engine
             kind="unsupported",
         )
     slower = _SLOWER if info.dtype == "float32" else _SLOWER_THAN_FEW_BITS
+    slower *= 1 + top_k / _MOST_WORDS  # of 100 words, finding them takes as long as the product
     row = slower * words / (_MATRICES * info.hidden_size * max(1, info.layers))
     return LensPlan(layers, options.positions, min(top_k, words), row, engine.decoder)
