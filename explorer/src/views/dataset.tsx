@@ -14,7 +14,7 @@ import { shortened } from "./similarities.js";
 import { HeadsTable, orderOf } from "./table.js";
 import type { ViewProps } from "./view.js";
 
-const MOST_BYTES = 16 << 20;
+const MOST_BYTES = 4 << 20;
 
 export function DatasetView({ overview }: ViewProps) {
   const store = useStore();
@@ -61,7 +61,7 @@ export function DatasetView({ overview }: ViewProps) {
       </div>
       {(cutFile.value || all.length > MOST_TEXTS) && (
         <p class="note cut">
-          {cutFile.value && "Of the file only the first 16 MiB were read. "}
+          {cutFile.value && "Of the file only the first 4 MiB were read. "}
           {all.length > MOST_TEXTS && `Of ${countText(all.length, "text")} only the first 5,000 run.`}
         </p>
       )}
