@@ -1,5 +1,6 @@
 """What a model predicts from its last hidden state: linear layers and norms, with any array library."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -78,6 +79,21 @@ class Predictor:
         for layer in self.layers:
             x = apply(layer, x, ops)
         return x
+
+    def by_words(self, x: Array, ops: Operations, step: int) -> Iterator[tuple[slice, Array]]:
+        """Yield the logits of vectors (rows, C) for `step` words at a time: which words, (rows, words).
+
+        The logits of all words of a vocabulary need never be in memory together.
+        """
+        for layer in self.layers[:-1]:
+            x = apply(layer, x, ops)
+        last = self.layers[-1]
+        if not isinstance(last, Linear):
+            raise TypeError("words are predicted by a linear layer")
+        for first in range(0, len(last.weight), step):
+            words = slice(first, first + step)
+            bias = None if last.bias is None else last.bias[words]
+            yield words, apply(replace(last, weight=last.weight[words], bias=bias), x, ops)
 
 
 def apply(layer: Linear | Norm, x: Array, ops: Operations) -> Array:

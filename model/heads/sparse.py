@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from model.arrays import Array, Operations
 from model.contract import FloatArray
-from model.heads.predictor import Linear, Predictor, apply
+from model.heads.predictor import Predictor
 
 _LOGITS_AT_ONCE = 2**20
 _FEWEST_WORDS = 64
@@ -41,19 +41,11 @@ def word_weights(
     """
     lengths = [len(state) for state in states]
     x = ops.array(np.concatenate(states))  # (T, C)
-    for layer in predictor.layers[:-1]:
-        x = apply(layer, x, ops)
-    last = predictor.layers[-1]
-    if not isinstance(last, Linear):
-        raise TypeError("words are predicted by a linear layer")
-    weights = np.empty((len(states), len(last.weight)), np.float32)  # (B, V)
+    weights = np.empty((len(states), len(predictor.layers[-1].weight)), np.float32)  # (B, V)
     starts = [0, *accumulate(lengths)][:-1]
     step = max(_FEWEST_WORDS, _LOGITS_AT_ONCE // max(1, sum(lengths)))
-    for first in range(0, weights.shape[1], step):
-        words = slice(first, first + step)
-        bias = None if last.bias is None else last.bias[words]
-        logits = ops.linear(x, last.weight[words], bias)  # (T, words)
-        weights[:, words] = _pooled(ops.activate(logits, last.activation), starts, sum(lengths), splade, ops)
+    for words, logits in predictor.by_words(x, ops, step):
+        weights[:, words] = _pooled(logits, starts, sum(lengths), splade, ops)
     yield from weights if splade.pooling == "sum" else _logarithms(weights, splade)
 
 

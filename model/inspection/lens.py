@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from model.arrays import Array, IntArray, Operations
 from model.choices import LensWant
 from model.contract import FloatArray
-from model.heads.predictor import Linear, Predictor, apply
+from model.heads.predictor import Predictor, apply
 from model.heads.running import Heads
 from model.progress import Progress
 
@@ -71,20 +71,20 @@ def lens_words(
 
     Those that want as many words run together: beside one that wants many, others would find as many.
     """
+
+    def run(parts: Sequence[_Part], most: int) -> _Words:
+        inputs = [_predicted_from(part, state, last, predictor, ops) for part in parts]
+        return _largest(predictor, ops.join(inputs, 0), most, ops, progress)
+
     for top_k in sorted({want.top_k for want in wants.values()}):
         alike = {i: want for i, want in wants.items() if want.top_k == top_k}
-        yield from _words_of(alike, top_k, state, last, predictor, ops, progress)
+        yield from _words_of(alike, top_k, run)
 
 
 def _words_of(
-    wants: Mapping[int, LensWant],
-    most: int,
-    state: Callable[[int, int], FloatArray],
-    last: int,
-    predictor: Predictor,
-    ops: Operations,
-    progress: Progress,
+    wants: Mapping[int, LensWant], most: int, run: Callable[[Sequence[_Part], int], _Words]
 ) -> Iterator[tuple[int, Arrays]]:
+    """Yield the arrays of sequences that want `most` words of each hidden state."""
     layers = {i: np.unique(want.layers) for i, want in wants.items()}
     rows = {i: np.unique(want.rows) for i, want in wants.items()}
     sizes = [len(layers[i]) * len(rows[i]) for i in wants]
@@ -95,10 +95,8 @@ def _words_of(
         np.empty(bounds[-1], np.float64),
     )
     for parts in _together(_parts(layers, rows)):
-        inputs = [_predicted_from(part, state, last, predictor, ops) for part in parts]
         some = slice(parts[0].start, parts[-1].start + len(parts[-1].rows))
-        words = _largest(predictor, ops.join(inputs, 0), most, ops, progress)
-        found.ids[some], found.logits[some], found.total[some] = words
+        found.ids[some], found.logits[some], found.total[some] = run(parts, most)
     for (i, want), (start, stop) in zip(wants.items(), pairwise(bounds.tolist()), strict=True):
         places = np.arange(start, stop).reshape(len(layers[i]), len(rows[i]))
         chosen = np.ix_(np.searchsorted(layers[i], want.layers), np.searchsorted(rows[i], want.rows))
@@ -145,29 +143,18 @@ def _predicted_from(
 
 
 def _largest(predictor: Predictor, x: Array, most: int, ops: Operations, progress: Progress) -> _Words:
-    """Find the `most` words with the largest logits of each of some rows (rows, C).
-
-    The logits of all words never are in memory together.
-    """
-    for layer in predictor.layers[:-1]:
-        x = apply(layer, x, ops)
-    decoder = predictor.layers[-1]
-    if not isinstance(decoder, Linear):
-        raise TypeError("words are predicted by a linear layer")
-    count, vocabulary = len(x), len(decoder.weight)
+    """Find the `most` words with the largest logits of each of some rows (rows, C)."""
+    count = len(x)
     words = _Words(
         np.zeros((count, most), np.int32),
         np.full((count, most), -np.inf, np.float32),
         np.full(count, -np.inf),
     )
     step = max(most, _LOGITS_AT_ONCE // count)
-    for first in range(0, vocabulary, step):
-        some = slice(first, first + step)
-        bias = None if decoder.bias is None else decoder.bias[some]
-        logits = ops.activate(ops.linear(x, decoder.weight[some], bias), decoder.activation)  # (rows, words)
+    for some, logits in predictor.by_words(x, ops, step):
         with np.errstate(invalid="ignore"):  # where a logit is not finite, the total is not
             np.logaddexp(words.total, ops.log_sum_exp(logits), out=words.total)
-        _merge(words, *ops.candidates(logits, words.logits[:, -1], most), first)
+        _merge(words, *ops.candidates(logits, words.logits[:, -1], most), some.start)
         progress.step()
     return words
 

@@ -55,7 +55,7 @@ def in_parts(value: Any) -> list[orjson.Fragment]:
     """Write `Parts`, as the `default` of orjson, which would hold the interpreter lock for all of them."""
     if not isinstance(value, Parts):
         raise TypeError(f"cannot write {type(value).__name__}")
-    return [orjson.Fragment(orjson.dumps(item)) for item in value.items]
+    return [orjson.Fragment(orjson.dumps(item, default=in_parts)) for item in value.items]
 
 
 def text_size(shape: tuple[int, ...], number: int) -> int:

@@ -271,7 +271,7 @@ class LensPlan:
     def _name_words(self, item: Item) -> Item:
         ids, places = np.unique(item.arrays["lens_ids"], return_inverse=True)
         names = np.array([self.decoder.name(number) for number in ids.tolist()], object)
-        tokens = Parts([names[layer].tolist() for layer in places])
+        tokens = Parts([Parts([names[row].tolist() for row in layer]) for layer in places])
         lens = {**item.columns["logit_lens"], "tokens": tokens}
         return replace(item, columns={**item.columns, "logit_lens": lens})
 
