@@ -200,7 +200,7 @@ class ServiceState:
         if permit.body_bytes >= MIN_BODY_BYTES or self._overload.may_refuse:
             refusal = self._overload.full(permit.client, permit.body_bytes, returned=permit.returned)
             if refusal is not None:
-                permit.retry = refusal.retry()
+                permit.retry = permit.promised or refusal.retry()
                 raise refusal.problem(permit.retry)
 
     @property

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from service.clients.turns import Turns
 from service.engine.admission import DeadlineTooShort, OverloadedError, Retry
 from service.engine.engine import Engine
+from service.engine.permit import Permit
 from service.problems import Problem
 
 # While at most this many steps wait for the event loop, it has time for further requests.
@@ -41,6 +42,23 @@ class Told(NamedTuple):
         """Whether it should still wait."""
         return now < self.at + self.retry.seconds
 
+    def is_early(self, now: float) -> bool:
+        """Whether it comes before what either header named: the milliseconds are less than a minute."""
+        return now < self.at + self.retry.milliseconds / 1000
+
+    def left(self, now: float) -> Retry | None:
+        """Return the same moment, if it has not come."""
+        return self.retry.later(now - self.at) if self.waits(now) else None
+
+    def again(self, now: float) -> "Told":
+        """Return it after a request before that moment."""
+        return self._replace(patient=self.patient and not self.is_early(now))
+
+    def admitted(self, permit: Permit, now: float) -> "Told | None":
+        """Tell a request how it comes; returns what still holds if it is refused after all."""
+        permit.returned, permit.promised = self.returns(now), self.left(now)
+        return None if permit.promised is None else self.again(now)
+
     def returns(self, now: float) -> bool:
         """Whether what comes now comes when it was told to; some clients round what they were told.
 
@@ -69,14 +87,14 @@ class Absent:
         self._told.setdefault(told.client, deque(maxlen=_ABSENT)).append(told)
 
     def claim(self, client: str) -> Told | None:
-        """Return what a client was told that opens a connection, if it comes back in time."""
+        """Return what a client was told that opens a connection, if it does not come back early or late."""
         waiting = self._told.get(client)
         if waiting is None:
             return None
         now = time.monotonic()
         while waiting and waiting[0].over(now):
             waiting.popleft()
-        claimed = waiting.popleft() if waiting and waiting[0].returns(now) else None
+        claimed = waiting.popleft() if waiting and not waiting[0].is_early(now) else None
         if not waiting:
             del self._told[client]
         return claimed
@@ -151,23 +169,23 @@ class Overload:
 def retry_after(retry: Retry) -> dict[str, str]:
     """Say in headers when to come back: in whole seconds (RFC 9110 §10.2.3), and in milliseconds.
 
-    OpenAI's libraries read the milliseconds first.
+    OpenAI's libraries read the milliseconds first, and those name less than a minute.
     """
     return {"Retry-After": str(retry.whole), "retry-after-ms": str(retry.milliseconds)}
 
 
-def overloaded(error: OverloadedError) -> Problem:
-    """Make the 429 of a request that a queue has no room for."""
+def overloaded(error: OverloadedError, retry: Retry) -> Problem:
+    """Make the 429 of a request that a queue has no room for, and that should come back at a time."""
     return Problem(
         "overloaded",
         f"{error} Retry when Retry-After says, or send fewer texts per request.",
-        headers=retry_after(error.retry),
+        headers=retry_after(retry),
         members={"limit": error.limit, "actual": error.waiting, "requested": error.requested},
     )
 
 
 def _full(engine: Engine, client: str, body_bytes: int, retry: Retry) -> Problem:
-    return overloaded(engine.overloaded(client, body_bytes, retry))
+    return overloaded(engine.overloaded(client, body_bytes, lambda: retry), retry)
 
 
 def _crowded(wait_s: float, retry: Retry) -> Problem:

@@ -22,6 +22,7 @@ UNANSWERED = (RESET, CLOSED, NO_ANSWER, NOT_OPENED)
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 _RECEIVED_BYTES = 1 << 20
 _RETRY_AFTER_MS = re.compile(rb"\r\nretry-after-ms: *(\d+)", re.IGNORECASE)
+_MINUTE_S = 60
 # Linux: choose the port when connecting, by both addresses, not when binding.
 _IP_BIND_ADDRESS_NO_PORT = 24
 
@@ -203,8 +204,8 @@ class Connection:
     def _retry_s(self, head: Head) -> float | None:
         if head.retry_after is None:
             return None
-        milliseconds = _RETRY_AFTER_MS.search(self._start)
-        return int(milliseconds[1]) / 1000 if milliseconds else float(head.retry_after)
+        milliseconds, seconds = _RETRY_AFTER_MS.search(self._start), float(head.retry_after)
+        return int(milliseconds[1]) / 1000 if milliseconds and seconds < _MINUTE_S else seconds
 
     def _lost(self, outcome: str) -> None:
         if self.asked_at is None and outcome != NOT_OPENED:

@@ -3,30 +3,34 @@
 import math
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from service.sharing.scoreboard import RETRY_AT, RETRY_AT_WHOLE, WORK, Counters, single_process
 
 # Of the time in which requests must be answered, the part that light clients find free, whatever the others
 # send; a client is light whose work takes no more than another part of that time.
-_RESERVED, _LIGHT = 1 / 8, 1 / 64
+_RESERVED, LIGHT = 1 / 8, 1 / 64
 # Refused work is told to come back when no more waits than this part of what may wait for it to fit: no
 # estimate is exact, and the device has work until it comes.
 _LOW = 2 / 3
 # Clients come back within a part of their own time, so that those of several processes do not come together.
 _SPREAD = 1 / 10
-_LONGEST_S = 59.0
-"""The longest time after which a client is told to come back: some give up if it is a minute or more."""
+_LONGEST_S = 600.0
+"""The longest time after which a client is told to come back."""
+_LONGEST_MS = 59_000
+"""The same in milliseconds, which libraries read that take a minute or more for a mistake: they come back at
+once then, or never. This way they come back too early once a minute, and are told the rest."""
 
 
 class OverloadedError(Exception):
     """The queue has no room for a request of `requested` tokens; all sizes are in tokens.
 
-    `client_tokens` of the `waiting` tokens are the client's own; `retry` says when there should be room.
+    `client_tokens` of the `waiting` tokens are the client's own; `retry` gives a time when there is room.
     """
 
     def __init__(
-        self, *, requested: int, client_tokens: int, waiting: int, limit: int, retry: "Retry"
+        self, *, requested: int, client_tokens: int, waiting: int, limit: int, retry: "Callable[[], Retry]"
     ) -> None:
         super().__init__(
             f"The queue has no room for this request of about {requested} tokens: it holds {waiting} tokens, "
@@ -73,6 +77,10 @@ class Backlog:
         """How many other processes have work for the device."""
         return sum(other[WORK] > 0 for other in self._counters.others)
 
+    def sharers(self, seconds: float) -> int:
+        """Return how many processes share the device: this one, and siblings with more work than that."""
+        return 1 + sum(other[WORK] > 1e9 * seconds for other in self._counters.others)
+
     def beside(self, model: str | None = None) -> float:
         """Return the part of other models and processes, in seconds; without a model, that of all."""
         own = self._seconds
@@ -103,6 +111,10 @@ class Load:
     """Of that, the work of the request's own client."""
     clients: int
     """How many clients have work waiting."""
+    here_s: float = 0.0
+    """The work of this process, which alone runs it."""
+    sharers: int = 1
+    """How many processes share the device: each has but its part of it, whatever waits in the others."""
 
 
 def exceeds(demand: Demand, load: Load, limit_s: float) -> bool:
@@ -113,6 +125,8 @@ def exceeds(demand: Demand, load: Load, limit_s: float) -> bool:
     """
     if not load.seconds:
         return False
+    if load.here_s > max(0.0, _allowed_here_s(demand, load, limit_s)):
+        return True
     return load.seconds > _allowed_s(demand, load, limit_s) or _late_s(demand, load) > 0
 
 
@@ -129,7 +143,8 @@ def fits_beside_heaviest(demand: Demand, load: Load, others_s: float, limit_s: f
 def wait_s(demand: Demand, load: Load, limit_s: float) -> float:
     """Return after how many seconds a refused request would find room, if no other came before it."""
     soonest_s = load.seconds - _LOW * max(0.0, _allowed_s(demand, load, limit_s))
-    return max(0.0, soonest_s, _late_s(demand, load))
+    soonest_here_s = load.here_s - _LOW * max(0.0, _allowed_here_s(demand, load, limit_s))
+    return max(0.0, soonest_s, load.sharers * soonest_here_s, _late_s(demand, load))
 
 
 def _late_s(demand: Demand, load: Load) -> float:
@@ -147,13 +162,18 @@ def _allowed_s(demand: Demand, load: Load, limit_s: float) -> float:
     """
     light = _is_light(demand, load, limit_s)
     allowed_s = (limit_s if light else (1 - _RESERVED) * limit_s) - demand.seconds
-    if load.own_s > _LIGHT * limit_s and not demand.returned:
+    if load.own_s > LIGHT * limit_s and not demand.returned:
         allowed_s = (allowed_s - demand.seconds) / (1 + load.own_s / load.seconds)
     return allowed_s
 
 
+def _allowed_here_s(demand: Demand, load: Load, limit_s: float) -> float:
+    """Return how much of its process's own work may be before a request, in seconds."""
+    return (1 - _RESERVED) * limit_s / load.sharers - demand.seconds
+
+
 def _is_light(demand: Demand, load: Load, limit_s: float) -> bool:
-    return min(load.own_s + demand.seconds, load.seconds) <= _LIGHT * limit_s
+    return min(load.own_s + demand.seconds, load.seconds) <= LIGHT * limit_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +188,8 @@ class Retry:
 
     @property
     def milliseconds(self) -> int:
-        """The first, at least one millisecond."""
-        return max(1, math.ceil(1000 * self.seconds))
+        """The first, at least one millisecond, but less than a minute."""
+        return min(max(1, math.ceil(1000 * self.seconds)), _LONGEST_MS)
 
     def later(self, seconds: float) -> "Retry":
         """Return the same moment, told some seconds later."""

@@ -208,7 +208,7 @@ class Engine:
         """Return None if there is room for a request of this size; `returned` ones need less."""
         return self._queue.refusal(self._first_demand(client, body_bytes, returned=returned))
 
-    def overloaded(self, client: str, body_bytes: int, retry: Retry) -> OverloadedError:
+    def overloaded(self, client: str, body_bytes: int, retry: Callable[[], Retry]) -> OverloadedError:
         """Say why there is no room for such a request."""
         return self._queue.overloaded(self._first_demand(client, body_bytes), retry)
 
@@ -254,7 +254,8 @@ class Engine:
             demand = Demand(permit.client, expected, seconds, permit.until - start, permit.returned)
             wait_s = self._tokenizing.wait_s(permit.client, permit.body_bytes)
             if wait_s > demand.within_s:
-                raise self._queue.overloaded(demand, Retry.after(wait_s - demand.within_s))
+                late_s = wait_s - demand.within_s
+                raise self._queue.overloaded(demand, partial(Retry.after, late_s))
             with self._queue.reserve(demand):
                 steps = tokenizer.encode_in_steps(texts, truncation, prompt, reserve)
                 encodings = await self._tokenizing.run(steps, permit.client, permit.body_bytes)

@@ -38,6 +38,8 @@ class Permit:
     """Whether it has been one of only a few."""
     returned: bool = False
     """Whether it comes back after a refusal, when it was told to."""
+    promised: Retry | None = None
+    """When it should come back, if it comes back before that."""
     retry: Retry | None = None
     """When it should come back: it was refused because of the load."""
     queued: bool = False

@@ -6,8 +6,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from service.engine.admission import (
+    LIGHT,
     Backlog,
     Demand,
     Load,
@@ -154,7 +156,7 @@ class WaitingQueue:
         rate = self._throughput.tokens_per_s
         return int(min(self.max_tokens, self.timeout_s * rate)) if rate else self.max_tokens
 
-    def overloaded(self, demand: Demand, retry: Retry) -> OverloadedError:
+    def overloaded(self, demand: Demand, retry: Callable[[], Retry]) -> OverloadedError:
         """Say why a request does not fit."""
         return OverloadedError(
             requested=demand.tokens,
@@ -318,13 +320,15 @@ class WaitingQueue:
     def _load(self, client: str) -> Load:
         """Return what is before a further request of a client."""
         clients = self._clients
-        seconds = self._work_s() + self._backlog.beside(self._name)
+        here_s = self._work_s()
+        seconds = here_s + self._backlog.beside(self._name)
         own_s = self._throughput.seconds(clients.occupancy(client))
-        return Load(seconds, min(own_s, seconds), clients.backlogged)
+        sharers = self._backlog.sharers(LIGHT * self.timeout_s)
+        return Load(seconds, min(own_s, seconds), clients.backlogged, here_s, sharers)
 
     def _check_capacity(self, demand: Demand, tolerance: float = 1.0) -> None:
         if (refusal := self._refusal(demand, tolerance)) is not None:
-            raise self.overloaded(demand, refusal.retry())
+            raise self.overloaded(demand, refusal.retry)
 
     def _refusal(self, demand: Demand, tolerance: float = 1.0) -> QueueFull | None:
         if self._fits(demand, tolerance):
@@ -335,8 +339,10 @@ class WaitingQueue:
                 return None
         rate = self._throughput.tokens_per_s
         limit_s = min(self.timeout_s, self.max_tokens / rate) if rate else self.timeout_s
-        soonest_s = wait_s(demand, self._load(demand.client), limit_s)
-        return QueueFull(soonest_s, demand.seconds, _AT_ONCE * limit_s, self._retry_times)
+        # What is let in on arrival for the time of one text will mostly run as long as all of its tokens.
+        whole = replace(demand, seconds=max(demand.seconds, self._throughput.seconds(demand.tokens)))
+        soonest_s = wait_s(whole, self._load(demand.client), limit_s)
+        return QueueFull(soonest_s, whole.seconds, _AT_ONCE * limit_s, self._retry_times)
 
     def _fits(self, demand: Demand, tolerance: float) -> bool:
         limit = tolerance * self.max_tokens

@@ -110,8 +110,9 @@ class Exchange:
                 members={"limit": self.seconds},
             ) from None
         except OverloadedError as error:
-            self.context.permit.retry = error.retry
-            raise overloaded(error) from None
+            permit = self.context.permit
+            permit.retry = permit.promised or error.retry()
+            raise overloaded(error, permit.retry) from None
         except DeadlineTooShort as error:
             raise deadline_too_short(error) from None
         except NotFinite:

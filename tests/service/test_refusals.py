@@ -22,6 +22,15 @@ def test_a_client_returns_when_it_was_told_to() -> None:
     assert one.over(110.0)
 
 
+def test_who_reads_milliseconds_is_told_the_rest_of_a_long_wait() -> None:
+    """It comes back after a minute, before its time: it waited, but does not go before others yet."""
+    one = Told("a", 100.0, Retry(150.0, 151))
+    assert one.is_early(158.9)
+    assert not one.is_early(159.1)
+    assert not one.returns(159.1)
+    assert one.returns(250.1)
+
+
 def test_who_asks_again_before_its_time_does_not_return() -> None:
     """A flood that repeats its requests at once would fill the queue with them."""
     one = Told("a", 100.0, Retry(1.5, 4))._replace(patient=False)
@@ -41,6 +50,10 @@ def test_a_client_whose_connection_was_closed_is_recognized_once_for_each_refusa
     assert absent.claim("a") is None
     assert absent.claim("b") is not None
     assert absent.claim("b") is None
+    absent.remember(told("d", 150.0, ago=58))
+    assert absent.claim("d") is None
+    absent.remember(told("e", 150.0, ago=60))
+    assert absent.claim("e") is not None
 
 
 def test_many_clients_that_never_come_back_are_forgotten() -> None:

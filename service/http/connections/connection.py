@@ -124,8 +124,9 @@ class Protocol(Parsing):
 
     def _head_complete(self, scope: dict[str, Any]) -> None:
         self._end_head_timer()
-        state, context, known, returned = self._state, None, True, False
+        state, context, known = self._state, None, True
         verdict: Refused | bool = False
+        told: Told | None = None
         if self._source != self._client:
             context = open_context(scope, state)
             known = context.identify()
@@ -134,15 +135,10 @@ class Protocol(Parsing):
             self._source = state.charged_for_reading(self._client)
         state.presence.note(self._client)
         # A client that does not read is refused by the app, which waits for it.
-        if (
-            known
-            and self.parser.get_method() == b"POST"
-            and not (self._owes_response or self.flow.write_paused)
-        ):
-            told = self._told
-            if not self.cycle:  # another connection may have been closed
-                told = state.absent.claim(self._client)
-            elif told is not None and told.client != self._client:
+        asks = known and self.parser.get_method() == b"POST"
+        if asks and not (self._owes_response or self.flow.write_paused):
+            told = self._told if self.cycle else state.absent.claim(self._client)  # on one that was closed
+            if told is not None and told.client != self._client:
                 told = None
             verdict = self._door.refuse(self.url, self.headers, self._client, told)
             if isinstance(verdict, Refused):
@@ -150,13 +146,15 @@ class Protocol(Parsing):
                     state.metrics.key_used(context.key)
                 self._refuse_on_arrival(verdict)
                 return
-            returned, self._told = told is not None and told.returns(time.monotonic()), None
+            self._told = None
         # The body may arrive before the request is served, and is charged to its client from here on.
         context = context or open_context(scope, state)
         context.waited_s, self._waited_s = self._waited_s, 0.0
         in_use, permit = state.recent_connections.note(self), context.permit
-        permit.only_connection, permit.few_connections, permit.returned = in_use == 1, in_use <= FEW, returned
+        permit.only_connection, permit.few_connections = in_use == 1, in_use <= FEW
         permit.admitted = verdict is True
+        if told is not None:
+            self._told = told.admitted(permit, time.monotonic())
         self._accept_head()
 
     @property
@@ -239,7 +237,7 @@ class Protocol(Parsing):
         self.server_state.total_requests += 1
         self._idle_since = time.monotonic()
         permit = self._served.context.permit
-        if permit.retry is not None:
+        if permit.retry is not None and permit.promised is None:
             self._told = Told(permit.client, self._idle_since, permit.retry)
         if self.transport.is_closing():
             self._reader.expect()
@@ -271,10 +269,12 @@ class Protocol(Parsing):
     def leave(self, channel: Channel | None) -> None:
         """Have another process serve the next request; None stays here after all.
 
-        Between two requests it leaves at once, otherwise after the response.
+        Between two requests it leaves at once, otherwise after the response; not while it waits as it was
+        told, which only this process knows.
         """
         self._leaves_to = channel
-        if channel is None or self._state.draining or not self.idle or self._refusal is not None:
+        stays = self._state.draining or not self.idle or self._refusal is not None or self._told is not None
+        if channel is None or stays:
             return
         self.transport.pause_reading()  # what arrives from here on is for the other process
         if not self.transport.get_write_buffer_size() and channel.send(

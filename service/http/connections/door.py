@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from service.endpoints import Endpoint
+from service.engine.admission import Retry
 from service.http.connections.response_head import response_head
 from service.http.request_context import request_id
 from service.lifecycle import ServiceState
@@ -90,15 +91,18 @@ class Door:
         refusal = self._state.refusal(client, size, returned=told is not None and told.returns(now))
         if refusal is None:
             return True
-        if told is not None and told.waits(now):
-            told = told._replace(patient=False)
+        left = told and told.left(now)
+        if told is not None and left is not None:
+            told = told.again(now)
         else:
-            told = Told(client, now, refusal.retry())
-        return _write(endpoint, refusal, told, now, request_id(given).encode())
+            left = refusal.retry()
+            told = Told(client, now, left)
+        return _write(endpoint, refusal, told, left, now, request_id(given).encode())
 
 
-def _write(endpoint: Endpoint, refusal: Refusal, told: Told, now: float, identifier: bytes) -> Refused:
-    retry = told.retry if told.at == now else told.retry.later(now - told.at)
+def _write(
+    endpoint: Endpoint, refusal: Refusal, told: Told, retry: Retry, now: float, identifier: bytes
+) -> Refused:
     made = refusal.made.get(endpoint.path)
     if made is None or made.until < now:
         made = refusal.made[endpoint.path] = _make(endpoint, refusal.problem(retry))

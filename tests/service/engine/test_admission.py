@@ -11,6 +11,7 @@ from service.engine.admission import (
     Backlog,
     Demand,
     Load,
+    Retry,
     RetryTimes,
     exceeds,
     fits_beside_heaviest,
@@ -91,12 +92,15 @@ def simulate(
 ) -> tuple[int, float]:
     """Send one request of each client at once; those refused come back as they were told, five times at most.
 
+    Who reads milliseconds may come before its time, and is told the same time again.
+
     Returns how many were answered, and the whole time relative to that of the work. A clock of its own runs:
     the device takes `seconds` for a request, and requests are refused as a queue refuses them.
     """
     scoreboard = Scoreboard(processes, ["model"])
     times = [RetryTimes(scoreboard.counters(slot)) for slot in range(processes)]
     arrivals = [(client / 1000, client, 0) for client in range(clients)]
+    promised: dict[int, tuple[float, Retry]] = {}
     heapq.heapify(arrivals)
     ends, answered = 0.0, 0
     while arrivals:
@@ -107,7 +111,14 @@ def simulate(
             ends = max(now, ends) + seconds
             answered += 1
         elif tries < 5:
-            found = times[client % processes].after(wait_s(demand, load, limit_s), seconds, limit_s / 4, now)
+            told_at, found = promised.get(client, (now, Retry(0.0, 0)))
+            if now < told_at + found.seconds:
+                found = found.later(now - told_at)
+            else:
+                found = times[client % processes].after(
+                    wait_s(demand, load, limit_s), seconds, limit_s / 4, now
+                )
+            promised[client] = now, found
             later = found.whole if whole else found.milliseconds / 1000
             heapq.heappush(arrivals, (now + later, client, tries + 1))
     return answered, ends / (clients * seconds)
@@ -137,11 +148,31 @@ def test_in_one_second_no_more_come_back_than_fit_at_once() -> None:
         assert simulate(clients, 0.02, 0.1, 1, whole=True)[0] == clients
 
 
-def test_no_client_is_told_to_wait_for_a_minute() -> None:
-    """Libraries take such a time for a mistake, and come back at once or never."""
+def test_the_milliseconds_are_less_than_a_minute_and_the_seconds_are_true() -> None:
+    """Libraries take more milliseconds than that for a mistake, and come back at once or never."""
     retry_times = RetryTimes()
     times = [retry_times.after(10.0, 5.0, 10.0, now=100.0) for _ in range(1000)]
-    assert max(time.seconds for time in times) < 60
-    assert max(time.whole for time in times) < 60
-    assert all(time.whole >= 1 and time.milliseconds >= 1 for time in times)
+    assert all(0 < time.milliseconds < 60_000 and time.whole >= 1 for time in times)
     assert math.isclose(min(time.seconds for time in times), 10.0, abs_tol=1.0)
+    assert times[50].whole >= 10 + 50 * 5
+    assert 595 < max(time.whole for time in times) <= 600
+
+
+def test_a_process_that_shares_the_cores_takes_what_its_part_of_them_can_do() -> None:
+    """Others go on with what they get: ten seconds and six more take 32 s of two processes, or 16 s alone."""
+    demand = Demand("b", 100, 6.0)
+    shared = Load(16.0, 0.0, 2, here_s=10.0, sharers=2)
+    assert exceeds(demand, shared, LIMIT_S)
+    assert not exceeds(demand, replace(shared, sharers=1), LIMIT_S)
+    assert not exceeds(demand, replace(shared, here_s=4.0), LIMIT_S)
+    wait = wait_s(demand, shared, LIMIT_S)
+    assert not exceeds(demand, replace(shared, seconds=16.0 - wait, here_s=10.0 - wait / 2), LIMIT_S)
+
+
+def test_a_sibling_that_has_little_work_takes_no_part_of_the_cores() -> None:
+    """What a few short texts take is no reason to refuse long ones."""
+    scoreboard = Scoreboard(3, ["one"])
+    here, *others = (Backlog(scoreboard.counters(slot)) for slot in range(3))
+    for other, seconds in zip(others, (0.1, 4.0), strict=True):
+        other.set("one", seconds)
+    assert here.sharers(0.5) == 2

@@ -66,7 +66,7 @@ def test_a_request_that_would_be_late_behind_what_waits_is_refused() -> None:
             await asyncio.sleep(0.02)
             with pytest.raises(OverloadedError) as refused:
                 await made.submit([words(200)], [SENTENCE], within)
-            assert 0.5 < refused.value.retry.seconds < 5
+            assert 0.5 < refused.value.retry().seconds < 5
             short = asyncio.ensure_future(made.submit([words(20)], [SENTENCE], within))
             await asyncio.sleep(0.02)
             assert not short.done()

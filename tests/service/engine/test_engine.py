@@ -267,7 +267,7 @@ def test_a_full_queue_refuses_at_once_and_an_empty_one_takes_anything() -> None:
                 await made.submit([words(11)], [SENTENCE])
             assert time.perf_counter() - start < 0.5
             assert (refused.value.requested, refused.value.waiting, refused.value.limit) == (11, 40, 100)
-            assert refused.value.retry.whole >= 1
+            assert refused.value.retry().whole >= 1
             fits = submit(made, [words(10)])
             await asyncio.sleep(0.01)
             assert samples(metrics)['headlight_queue_inputs{model="mini"}'] == 2
