@@ -21,7 +21,9 @@ class Plan:
     are finished, and can end the pass after one of them. `interventions` has what is changed in each of the
     packed sequences, or None; it is empty if nothing is changed in any. `starts` says for each sequence where
     an executor may begin, if not with its embeddings; the sequences are in the order of these states, and
-    none are there if all begin with their embeddings. Who ignores them computes the same.
+    none are there if all begin with their embeddings. `read` says of each sequence which of its tokens are
+    read in the last hidden state, None for all; it is empty if all are read of each. Who ignores `starts` and
+    `read` computes the same.
     """
 
     states: Collection[int]
@@ -30,6 +32,7 @@ class Plan:
     progress: Progress = field(default_factory=Progress)
     interventions: Sequence[Interventions | None] = ()
     starts: Sequence[Start | None] = ()
+    read: Sequence[Sequence[int] | None] = ()
 
     @cached_property
     def blocks(self) -> int:

@@ -112,6 +112,23 @@ def head_outputs(
     return outputs
 
 
+def tokens_read(want: Want, length: int, last: int, predictor: Predictor | None) -> Sequence[int] | None:
+    """Say which tokens of a sequence of some length are read of hidden state `last`; None: all of them."""
+    lens = want.lens.layers if want.lens is not None else ()
+    pooled = predictor is not None and predictor.pooling == "cls"
+    if last in (*want.token_layers, *lens) or not all(
+        isinstance(one, LogitsWant) and pooled for one in want.heads
+    ):
+        return None
+    read = {0} if want.heads else set()
+    if want.sentence is not None and last in want.sentence.layers:
+        places = {"cls": want.sentence.skip, "last": length - 1}
+        if not places.keys() >= {*want.sentence.modes}:
+            return None
+        read |= {places[mode] for mode in want.sentence.modes}
+    return sorted(read)
+
+
 def only(batch: Batch, members: Sequence[int]) -> Batch:
     """Return a batch of some sequences of another."""
     bounds = batch.cu_seqlens

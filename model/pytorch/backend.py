@@ -29,7 +29,7 @@ from model.encoder.sharing import Prefix, Start
 from model.errors import OutOfMemory, Unsupported
 from model.heads.chunks import finish_means
 from model.heads.pooling import Bags, bag_alone
-from model.heads.running import Heads, head_outputs, only
+from model.heads.running import Heads, head_outputs, only, tokens_read
 from model.heads.sparse import Splade
 from model.heads.vectors import of_pooled, sentences
 from model.inspection.lens import lenses_of
@@ -263,11 +263,16 @@ class TorchBackend:
         observer = BatchObserver(packing, wants, self.device, kernels=kernels, tasks=[task[i] for i in order])
         last = self.info.layers
         wanted = {state for want in wants for state in want.states(last)}
+        plan = observer.plan(wanted, self.info.heads, progress, _in_order(starts, order))
+        if not any(start.state == last for start in starts.values()):
+            every = zip(wants, packing.lengths, strict=True)
+            read = [tokens_read(want, length, last, self._heads.predictor) for want, length in every]
+            plan = replace(plan, read=read)
         states: dict[int, Tensor] = self.encoder(
             torch.from_numpy(ids).to(self.device),
             torch.from_numpy(segments).to(self.device),
             packing,
-            observer.plan(wanted, self.info.heads, progress, _in_order(starts, order)),
+            plan,
             tasks,
         )
         vectors = self._pool(states, packing, [want.sentence for want in wants])

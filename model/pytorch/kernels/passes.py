@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from ctypes import Array, addressof, byref, c_int64
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from model.encoder.attending.edits import Edit, Edits
 from model.encoder.config import EncoderConfig
@@ -19,6 +19,9 @@ from model.pytorch.kernels.buffers import Buffers
 from model.pytorch.kernels.library import Kernels, check
 from model.pytorch.kernels.observations import Observations
 from model.pytorch.kernels.positions import PassPositions, pointers
+
+_FEWER = 2
+"""How many times fewer rows of the last layer must be read for it to compute these alone."""
 
 
 class PassKernels(NamedTuple):
@@ -36,6 +39,27 @@ class Pass(NamedTuple):
     layers: structures.Layers
     attention: structures.Attention
     kept: tuple[object, ...]
+
+
+def rows_read(read: Sequence[Sequence[int] | None], packing: Packing) -> NDArray[np.int64] | None:
+    """Number the rows of packed sequences that are `read` (see `Plan`); None if they are most of all."""
+    if all(tokens is None for tokens in read):
+        return None
+    rows: list[int] = []
+    for start, length, tokens in zip(
+        packing.starts, packing.lengths, read, strict=False
+    ):  # where the last ends
+        rows += [start + token for token in (range(length) if tokens is None else tokens)]
+    return np.array(rows) if 0 < len(rows) <= packing.tokens / _FEWER else None
+
+
+def norm_read(norm: nn.Module, state: Tensor, plan: Plan, packing: Packing) -> Tensor:
+    """Return the norm of a last hidden state, or apply it in place to what is read of it."""
+    rows = rows_read(plan.read, packing)
+    if rows is None:
+        return cast(Tensor, norm(state))
+    state[rows] = norm(state[rows])
+    return state
 
 
 class Passes:
@@ -108,6 +132,11 @@ class Passes:
         layers.distances = distances and addressof(distances)
         layers.precise = bool(plan.observers or plan.in_kernels)
         layers.progress = plan.progress.address
+        chosen = None
+        if some.stop == len(self._blocks) and not ends_observing:
+            chosen = rows_read(plan.read[first : first + len(packing.lengths)], packing)
+        if chosen is not None:
+            layers.chosen, layers.chosen_count = chosen.ctypes.data, len(chosen)
         changes = None
         if edits is not None:
             changes = Changes(edits, some, len(packing.lengths), config.num_heads)
@@ -117,7 +146,7 @@ class Passes:
                 attention.sequences = running
                 layers.tokens = attention.tokens = packing.starts[running]
         kept = (buffers, packing, positions, unattended, into, projected, recorded, angles, biases, distances)
-        return Pass(layers, attention, (*kept, prefixes, changes, plan.progress))
+        return Pass(layers, attention, (*kept, prefixes, changes, chosen, plan.progress))
 
 
 def _prefixes(packing: Packing) -> Array[structures.Prefix] | None:

@@ -38,7 +38,7 @@ from model.pytorch.kernels.library import (
     kernels_of_stored_weights,
 )
 from model.pytorch.kernels.panels import lay_out
-from model.pytorch.kernels.passes import Attended, Pass, Passes, PassKernels
+from model.pytorch.kernels.passes import Attended, Pass, Passes, PassKernels, norm_read
 from model.pytorch.kernels.positions import AngleTables, PassPositions, Vectors
 
 # The tokens that go through all layers together. Of more, what one step writes leaves the caches before the
@@ -176,7 +176,7 @@ class NativeStack:
             self._run_part(x[rows], part, plan, {n: state[rows] for n, state in states.items()}, first)
         last_state = self._config.num_layers
         if last_state in states and self._config.norm != "post":
-            states[last_state] = self._encoder.final_norm(states[last_state])
+            states[last_state] = norm_read(self._encoder.final_norm, states[last_state], plan, packing)
             if plan.interventions:
                 Edits(plan.interventions, packing).change_state(last_state, states[last_state])
         return states

@@ -261,6 +261,8 @@ struct Layers {
     int32_t precise;                // 1: all products of eight-bit integers are precise
     Progress *progress;             // null: not watched
     const Intervention *const *interventions;  // (count,): what is changed in a layer, (B,), or null; null: nothing in any
+    const int64_t *chosen;          // (chosen_count,), ascending: the only rows of the state after the last layer that are
+    int64_t chosen_count;           // read, so that the others need not be computed; null: all. Not if that layer only observes
 };
 
 // The return values of the functions.

@@ -23,7 +23,7 @@ int multiply(const Layers &all, const Linear &linear, const void *x, void *outpu
 // The pass as one thread goes through it.
 class Run {
    public:
-    Run(const Layers &all, const Member &member) : all_(all), member_(member), x_(all.x) {}
+    Run(const Layers &all, const Member &member) : all_(all), member_(member), tokens_(all.tokens), x_(all.x) {}
 
     int run() {
         int outcome = all_.count ? begin_attention(all_.layers[0]) : DONE;
@@ -46,7 +46,15 @@ class Run {
         const bool only_observed = all_.ends_observing && i + 1 == all_.count;
         int outcome = attend(i, layer, only_observed);
         if (outcome != DONE || only_observed) return outcome;
+        const bool chooses = all_.chosen && i + 1 == all_.count;
+        if (chooses && (outcome = choose()) != DONE) return outcome;
+        outcome = transform(i, layer);
+        return outcome == DONE && chooses ? spread(all_.states[i] ? all_.states[i] : all_.stream) : outcome;
+    }
 
+    // What follows attention.
+    int transform(int64_t i, const Layer &layer) {
+        int outcome;
         if ((outcome = multiply(layer.output, all_.mixed, all_.narrow)) != DONE) return outcome;
         const Output attended{all_.narrow, layer.attention_output_gain, layer.attention_output_bias};
         outcome = all_.norms_input
@@ -65,6 +73,26 @@ class Run {
         return outcome == DONE && after ? begin_attention(*after) : outcome;
     }
 
+    // Go on with the chosen rows alone, one after the other at the beginning of the buffers.
+    int choose() {
+        const int64_t width = all_.attention->heads * all_.attention->head_size * all_.element;
+        for (int64_t r = 0; r < all_.chosen_count && member_.leads; r++) {
+            auto *const mixed = (char *)all_.mixed;
+            std::memmove(mixed + r * width, mixed + all_.chosen[r] * width, width);
+            std::memmove(all_.stream + r * all_.size, x_ + all_.chosen[r] * all_.size, all_.size * sizeof(float));
+        }
+        x_ = all_.stream;
+        tokens_ = all_.chosen_count;
+        return synchronize(DONE);
+    }
+
+    // Bring each of the chosen rows of a state to its place.
+    int spread(float *state) {
+        for (int64_t r = all_.chosen_count - 1; r >= 0 && member_.leads; r--)
+            std::memmove(state + all_.chosen[r] * all_.size, state + r * all_.size, all_.size * sizeof(float));
+        return synchronize(DONE);
+    }
+
     // Find the input of attention in a layer that the step before it did not normalise: the hidden state, or its norm.
     int begin_attention(const Layer &layer) {
         input_ = x_;
@@ -80,7 +108,7 @@ class Run {
         if (!layer.gated || layer.inner.gated) return multiply(layer.outer, all_.wide, all_.narrow);
         const Gate gate{.x = all_.wide,
                         .output = all_.gated,
-                        .tokens = all_.tokens,
+                        .tokens = tokens_,
                         .size = layer.outer.inputs,
                         .activation = layer.activation};
         outcome = synchronize(all_.gate(&gate));
@@ -95,7 +123,7 @@ class Run {
         if (outcome == DONE) outcome = synchronize(member_.leads ? route(experts) : DONE);
         for (int64_t e = 0; e < experts.count && outcome == DONE; e++) {
             int64_t count = 0;
-            for (int64_t row = 0; row < all_.tokens; row++) {
+            for (int64_t row = 0; row < tokens_; row++) {
                 if (all_.shares[row * experts.count + e] == 0) continue;
                 if (member_.leads) {
                     std::memcpy((char *)all_.gathered + count * width, rows + row * width, width);
@@ -115,17 +143,17 @@ class Run {
                                         .experts = experts.count};
             if (outcome == DONE) outcome = synchronize(all_.collect(&collection));
         }
-        const Norm rounding{.x = all_.sums, .rounded = all_.narrow, .tokens = all_.tokens, .size = size};
+        const Norm rounding{.x = all_.sums, .rounded = all_.narrow, .tokens = tokens_, .size = size};
         return outcome == DONE ? synchronize(all_.add_norm(&rounding)) : outcome;
     }
 
     // Find the shares of the experts in each token, and begin its sums.
     int route(const Experts &experts) {
-        for (int64_t row = 0; row < all_.tokens; row++)
+        for (int64_t row = 0; row < tokens_; row++)
             std::memcpy(all_.sums + row * all_.size, experts.bias, all_.size * sizeof(float));
         const Routing routing{.logits = all_.wide,
                               .shares = all_.shares,
-                              .tokens = all_.tokens,
+                              .tokens = tokens_,
                               .experts = experts.count,
                               .chosen = experts.chosen};
         return all_.route(&routing);
@@ -184,7 +212,7 @@ class Run {
                         .bias = bias,
                         .output = output,
                         .rounded = rounded,
-                        .tokens = all_.tokens,
+                        .tokens = tokens_,
                         .size = all_.size,
                         .epsilon = all_.epsilon,
                         .sum = sum,
@@ -199,7 +227,7 @@ class Run {
 
     // Multiply all rows.
     int multiply(const Linear &linear, const void *x, void *output) {
-        return synchronize(::multiply(all_, linear, x, output, all_.tokens));
+        return synchronize(::multiply(all_, linear, x, output, tokens_));
     }
 
     // What products of the residual stream read.
@@ -210,6 +238,7 @@ class Run {
 
     const Layers &all_;
     Member member_;
+    int64_t tokens_;                // rows of the buffers
     const float *x_;               // the residual stream
     const float *input_ = nullptr;  // of the next product
 };
@@ -250,6 +279,9 @@ bool fits(const Layers &all, const Layer &layer) {
 bool fits(const Layers &all) {
     if (!all.wide || !all.narrow || (!all.rounded && all.element != 4)) return false;
     if (all.norms_input && !all.normed) return false;
+    if (all.chosen && (all.ends_observing || all.chosen_count < 1)) return false;
+    for (int64_t r = 0, row = -1; all.chosen && r < all.chosen_count; row = all.chosen[r++])
+        if (all.chosen[r] <= row || all.chosen[r] >= all.tokens) return false;
     for (int64_t i = 0; i < all.count; i++) {
         if (!fits(all, all.layers[i])) return false;
         if (((all.angles && all.angles[i]) || all.layers[i].query_gain) && !all.rotate) return false;
