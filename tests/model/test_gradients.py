@@ -13,7 +13,8 @@ import torch
 
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.source import resolve
-from model.contract import Batch, Encoding, LogitsWant, Output, SentenceWant, TokenVectorsWant, Want
+from model.choices import TokenVectorsWant
+from model.contract import Batch, Encoding, LogitsWant, Output, SentenceWant, Want
 from model.encoder.interventions import GradientPoint, Side
 from model.errors import Stopped
 from model.progress import Progress
