@@ -89,8 +89,8 @@ class MultiVector:
     matrices: Sequence[torch.Tensor]
     settings: MultiSettings
 
-    def vectors(self, text: str, role: str) -> tuple[list[int], list[int], Array]:
-        """The tokens of a text in a role, those that have a vector, and their vectors of unit norm."""
+    def tokens(self, text: str, role: str) -> tuple[list[int], list[int], list[int]]:
+        """The tokens of a text in a role, whether each is attended to, and those that have a vector."""
         tokenizer, settings = self.reference.tokenizer, self.settings
         limit = settings.query_length if role == "query" else settings.document_length
         expansion = settings.expansion if role == "query" else None
@@ -102,6 +102,15 @@ class MultiVector:
             more = max(0, expansion["length"] - len(ids))
             ids = ids + [tokenizer.convert_tokens_to_ids(expansion.get("token") or "[MASK]")] * more
             attended = attended + [int(expansion.get("attend", False))] * more
+        words = settings.skipped if role in settings.tasks else ()
+        left_out = {tokenizer.convert_tokens_to_ids(word) for word in words} - {tokenizer.unk_token_id}
+        rows = [i for i, token in enumerate(ids) if token not in left_out]
+        if settings.kept and role == "document":
+            rows = [row for row in rows if ids[row] in settings.kept]
+        return ids, attended, rows
+
+    def unit(self, ids: Sequence[int], attended: Sequence[int]) -> Array:
+        """The vectors of all tokens of a sequence, of unit norm."""
         with torch.inference_mode():
             output = self.reference.model(
                 input_ids=torch.tensor([ids]), attention_mask=torch.tensor([attended])
@@ -109,16 +118,19 @@ class MultiVector:
         vectors = output.last_hidden_state[0].double().numpy()
         for matrix in self.matrices:
             vectors = vectors @ matrix.double().numpy().T
-        words = settings.skipped if role in settings.tasks else ()
-        left_out = {tokenizer.convert_tokens_to_ids(word) for word in words} - {tokenizer.unk_token_id}
-        rows = [i for i, token in enumerate(ids) if token not in left_out]
-        if settings.kept and role == "document":
-            rows = [row for row in rows if ids[row] in settings.kept]
-        return ids, rows, vectors[rows] / np.linalg.norm(vectors[rows], axis=1, keepdims=True)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)  # type: ignore[no-any-return]
+
+    def vectors(self, text: str, role: str) -> tuple[list[int], list[int], Array]:
+        """The tokens of a text in a role, those that have a vector, and their vectors of unit norm."""
+        ids, attended, rows = self.tokens(text, role)
+        return ids, rows, self.unit(ids, attended)[rows]
 
     def pooled(self, text: str, role: str) -> tuple[Array, list[int]]:
         """What is left of the vectors of a text in a role, and the number of that for each of them."""
-        _, _, vectors = self.vectors(text, role)
+        return self.pool(self.vectors(text, role)[2], role)
+
+    def pool(self, vectors: Array, role: str) -> tuple[Array, list[int]]:
+        """Make one vector of those that are alike, if texts of a role are pooled."""
         config = self.settings.pooling or {"tasks": []}
         if role not in config["tasks"]:
             return vectors, [*range(len(vectors))]
@@ -138,7 +150,10 @@ class MultiVector:
 
     def score(self, query: str, document: str) -> float:
         """MaxSim of two texts, or its mean over the vectors of the query."""
-        first, second = self.pooled(query, "query")[0], self.pooled(document, "document")[0]
+        return self.max_sim(self.pooled(query, "query")[0], self.pooled(document, "document")[0])
+
+    def max_sim(self, first: Array, second: Array) -> float:
+        """MaxSim of the vectors of a query and a document, or its mean."""
         found = float((first @ second.T).max(1).sum()) if len(second) else -1e9
         return found / len(first) if self.settings.similarity == "meanmaxsim" else found
 
