@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,8 +144,8 @@ def scores_of(served: Service, name: str, path: str) -> Answer:
     def answer(query: str, texts: list[str]) -> list[float]:
         given = {"query": query, "model": name}
         given |= {"documents" if path.startswith("/v") else "texts": texts}  # type: ignore[dict-item]
-        found = answered(post(served, given, path))
-        items = found if isinstance(found, list) else found.get("data", found.get("results"))
+        found: Any = post(served, given, path).json()
+        items = found if path.startswith("/tei") else found["data"]
         score = "relevance_score" if path.startswith("/v") else "score"
         by_index = {item["index"]: float(item[score]) for item in items}
         return [by_index[i] for i in range(len(texts))]

@@ -118,7 +118,7 @@ class MultiVector:
         vectors = output.last_hidden_state[0].double().numpy()
         for matrix in self.matrices:
             vectors = vectors @ matrix.double().numpy().T
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)  # type: ignore[no-any-return]
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
     def vectors(self, text: str, role: str) -> tuple[list[int], list[int], Array]:
         """The tokens of a text in a role, those that have a vector, and their vectors of unit norm."""
