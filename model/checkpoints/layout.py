@@ -168,12 +168,6 @@ def _read_layout(folder: Path) -> Layout:
             f"{paths['Normalize'] / 'config.json'}: module_input_name is {level}; in a MultiVectorEncoder it "
             "must be token_embeddings: save the model again with sentence-transformers."
         )
-    named = [name for name in ("query", "document", "passage", "corpus") if prompts.get(name)]
-    if found.queries is not None and named:
-        raise CheckpointError(
-            f"{general_file}: the prompt {named[0]} is {shown(prompts[named[0]])}; with a Router prompts are "
-            'not chosen by role: set it to "", and send it as `prompt`.'
-        )
     steps, normalize = _after(modules_file, modules, tokens=bool(roles))
     if (steps or normalize) and not ("Pooling" in paths or roles or first == STATIC):
         raise CheckpointError(
