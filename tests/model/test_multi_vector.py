@@ -106,6 +106,24 @@ def test_an_exported_folder_has_the_same_vectors(name: str, tmp_path: Path) -> N
     check(written, *load_model(str(tmp_path / "graph"), kind="onnx", device="cpu"))
 
 
+def test_texts_that_are_pooled_have_a_limit(tmp_path: Path) -> None:
+    """The distances of all pairs of tokens are in memory; a shorter length of documents is the way out."""
+    options = SUITED | {"max_position_embeddings": 4097}
+    longer = change("tokenizer_config.json", model_max_length=4097)
+    longer(write_multi_vector(tmp_path / "long", MultiSettings(pooling=POOLED), **options).folder)
+    message = "up to 4097 tokens, and HierarchicalTokenPooling is served of at most 4096: set document_length"
+    with pytest.raises(CheckpointError, match=message):
+        load(tmp_path / "long", "torch")
+    cut = MultiSettings(pooling=POOLED, document_length=4096)
+    written = write_multi_vector(tmp_path / "cut", cut, **options)
+    longer(written.folder)
+    tokenizer, backend = load(written.folder, "torch")
+    (encoding,) = tokenizer.of("document").encode(["hello the world " * 500])
+    (output,) = run(backend, [encoding], [want_vectors(encoding)])
+    assert len(encoding) == 1502
+    assert len(output.heads["token_vectors"]) == 1 + 1501 // 2
+
+
 def test_token_pooling_may_be_listed_where_it_pools_nothing(tmp_path: Path) -> None:
     """A factor of 1 leaves each token its vector."""
     written = write_multi_vector(tmp_path, **SUITED)
