@@ -60,3 +60,46 @@ class LensWant:
     rows: tuple[int, ...]
     top_k: int
     passes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ContributionsWant:
+    """What each token adds to the sentence vector that is wanted too: `contributions`, float64 (N + 1, E).
+
+    The rows sum to the vector; the last one is what the biases of dense layers add.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPooling:
+    """How the vectors of the tokens of a text become fewer: one for each `factor` of them, at least 1.
+
+    The first `protected` ones stay. With `normalize` the others get unit length again.
+    """
+
+    factor: float
+    protected: int = 1
+    normalize: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TokenVectorsWant:
+    """The vectors of tokens `rows` for late interaction: `token_vectors` float32 (rows, E), of unit norm.
+
+    With `pooling` there are fewer, and `token_clusters` int32 (rows,) says which of them each token is in.
+    """
+
+    rows: tuple[int, ...]
+    pooling: TokenPooling | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interaction:
+    """How vectors of tokens make a score: MaxSim, or with `mean` that divided by the vectors of the query.
+
+    `empty` is MaxSim of a text without vectors. `pools`: texts of some role have fewer vectors than tokens.
+    """
+
+    mean: bool = False
+    empty: float = 0.0
+    pools: bool = False

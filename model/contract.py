@@ -12,7 +12,17 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from model.choices import HEAD_VECTORS, Axis, HeadVector, LensWant, Statistic
+from model.choices import (
+    HEAD_VECTORS,
+    Axis,
+    ContributionsWant,
+    HeadVector,
+    Interaction,
+    LensWant,
+    Statistic,
+    TokenPooling,
+    TokenVectorsWant,
+)
 from model.encoder.interventions import INTERVENTION_KINDS, GradientPoint, InterventionKind, Interventions
 from model.progress import Progress
 
@@ -45,8 +55,8 @@ class Encoding:
     [0, 0]. `word_ids` start at 0 in each text of a pair and are None for special and prompt tokens. `special`
     marks tokens added by the tokenizer: a literal "[SEP]" in a text is not. `prompt_length` counts the
     leading tokens of the prompt, special ones included, and `original_length` those before truncation.
-    For late interaction, `vector_rows` are the tokens with a vector, and `unattended` counts the last tokens
-    that attend to the others, but that no token attends to.
+    For late interaction, `vector_rows` are the tokens with a vector, which `token_pooling` makes fewer, and
+    `unattended` counts the last tokens that attend to the others, but that no token attends to.
     """
 
     token_ids: list[int]
@@ -59,6 +69,7 @@ class Encoding:
     original_length: int
     prompt_length: int = 0
     vector_rows: tuple[int, ...] = ()
+    token_pooling: TokenPooling | None = None
     unattended: int = 0
 
     def __len__(self) -> int:
@@ -142,13 +153,6 @@ class SparseWant:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenVectorsWant:
-    """The vectors of tokens `rows`, each of unit norm, for late interaction: `token_vectors` (rows, E)."""
-
-    rows: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ChunksWant:
     """One vector for each span [start, stop) of tokens, pooled with `mean`: `chunks` (spans, E).
 
@@ -159,14 +163,6 @@ class ChunksWant:
     normalize: bool = False
     dimensions: int | None = None
     means: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ContributionsWant:
-    """What each token adds to the sentence vector that is wanted too: `contributions`, float64 (N + 1, E).
-
-    The rows sum to the vector; the last one is what the biases of dense layers add.
-    """
 
 
 HeadWant = LogitsWant | SparseWant | TokenVectorsWant | ChunksWant | ContributionsWant
@@ -280,7 +276,8 @@ class HeadInfo:
     """Describes the head of a model: the `labels` of a classifier, in the order of its logits.
 
     `activation` turns logits into scores. `size` is that of vectors of late interaction, or of words. Where a
-    table weighs the words of queries, `query_table` is the role of texts that name none.
+    table weighs the words of queries, `query_table` is the role of texts that name none. `interaction` makes
+    the scores of late interaction.
     """
 
     kind: HeadKind
@@ -288,6 +285,7 @@ class HeadInfo:
     activation: ScoreFunction = "identity"
     size: int | None = None
     query_table: Role | None = None
+    interaction: Interaction = field(default_factory=Interaction)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,10 +93,13 @@ class ModelFolder:
     def head(self) -> HeadInfo | None:
         """What the model predicts without a head among its weights."""
         if not self.token_dense:
-            bare = self.layout.multi_vector
-            return HeadInfo("late_interaction", size=self.config.hidden_size) if bare else None
+            if not self.layout.multi_vector:
+                return None
+            size = self.config.hidden_size
+        else:
+            size = len(self.token_dense[-1].bias)
         kind: HeadKind = "late_interaction" if self.token_weights is None else "hybrid"
-        return HeadInfo(kind, size=len(self.token_dense[-1].bias))
+        return HeadInfo(kind, size=size, interaction=self.layout.interaction)
 
     def check_head(self, predicts: HeadInfo | None) -> None:
         """Raise CheckpointError if what the weights predict, or do not, contradicts the other files."""

@@ -5,18 +5,21 @@ Stanford's ColBERT keeps them in artifact.metadata, and the linear layer among t
 A MultiVectorEncoder of sentence-transformers has them beside its transformer and in its MultiVectorMask.
 """
 
+import math
 import string
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+from model.choices import Interaction, TokenPooling
 from model.contract import Role
 from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
 from model.fields import switch_of
 from model.files import read_json, shown
 from model.keys.token_roles import named_tokens
+from model.modules.listing import MASK, TOKEN_POOLING
 from model.tokenization.roles import RoleRules
 
 STANFORD = "HF_ColBERT"
@@ -28,6 +31,9 @@ _PYLATE = (
     "do_query_expansion",
     "attend_to_expansion_tokens",
 )
+_SIMILARITIES = ("maxsim", "meanmaxsim")
+_EMPTY_SCORE = -1e9
+"""MaxSim that sentence-transformers gives to a text without vectors: after every other."""
 _STRATEGIES = ("fixed", "min")
 _FEWEST = 3
 """The tokens of an empty query before those that fill it up: the first, the marker and the last."""
@@ -92,18 +98,17 @@ def read_stanford_roles(folder: Path) -> dict[Role, RoleRules]:
 
 
 def read_multi_vector_roles(
-    file: Path, transformer: Path, general: Mapping[str, Any], sentence: Path, mask: Path
+    file: Path, transformer: Path, general: Mapping[str, Any], sentence: Path, paths: Mapping[str, Path]
 ) -> dict[Role, RoleRules]:
     """Read the settings of a MultiVectorEncoder of sentence-transformers; raises CheckpointError.
 
-    `general`, of `file`, has its prompts, `sentence` the lengths, and the folder `mask` which tokens count.
+    `general`, of `file`, has its prompts, `sentence` the lengths, and the folders of modules, which `paths`
+    has by their kinds, which tokens count.
     """
-    similarity = general.get("similarity_fn_name")
-    if similarity not in (None, "maxsim") or general.get("truncate_dim") is not None:
+    if general.get("truncate_dim") is not None:
         raise CheckpointError(
-            f"{file}: similarity_fn_name is {shown(similarity)} and truncate_dim "
-            f"{shown(general.get('truncate_dim'))}; a MultiVectorEncoder is served with maxsim and whole "
-            "vectors: set both to null if the scores may be others."
+            f"{file}: truncate_dim is {shown(general['truncate_dim'])}; sentence-transformers truncates no "
+            "vectors of tokens: set it to null."
         )
     for name in (*_PYLATE, "query_length", "document_length"):
         if general.get(name):
@@ -111,15 +116,13 @@ def read_multi_vector_roles(
                 f"{file}: {name} is {shown(general[name])}; with the module MultiVectorMask it has no effect "
                 "here: save the model again with sentence-transformers 6."
             )
-    masking, config = mask / "config.json", read_json(mask / "config.json")
+    masking = paths[MASK] / "config.json"
+    config = read_json(masking)
     words, tasks = _words(masking, config, "skiplist_words"), _words(masking, config, "skiplist_tasks")
     if config.get("skiplist_tasks") is None:
         tasks = ("document",)
-    if config.get("keep_only_token_ids"):
-        raise CheckpointError(
-            f"{masking}: keep_only_token_ids is {shown(config['keep_only_token_ids'])}; vectors are served "
-            "of all tokens of a text but those of skiplist_words: set it to null."
-        )
+    kept = _kept(masking, config)
+    pooling, pooled = _read_token_pooling(paths.get(TOKEN_POOLING))
     given = read_json(sentence, optional=True)
     lengths = {
         role: None if given.get(name) is None else _length(sentence, given, name, 1)
@@ -131,6 +134,8 @@ def read_multi_vector_roles(
             lengths[role] or _LONGEST,
             skipped=words if role in tasks else (),
             prompt=str(prompts.get(role) or ""),
+            kept=kept if role == "document" else None,
+            pooling=pooling if role in pooled else None,
         )
         for role in get_args(Role)
     }
@@ -138,6 +143,49 @@ def read_multi_vector_roles(
         expanded = _expanded(sentence, transformer, expansion, rules["query"], lengths["query"])
         rules["query"] = expanded
     return rules
+
+
+def read_interaction(file: Path, general: Mapping[str, Any], roles: Mapping[Role, RoleRules]) -> Interaction:
+    """Read how a MultiVectorEncoder scores texts; `general` is of `file`. Raises CheckpointError."""
+    named = general.get("similarity_fn_name")
+    if named not in (None, *_SIMILARITIES):
+        raise CheckpointError(
+            f"{file}: similarity_fn_name is {shown(named)}; it must be one of {', '.join(_SIMILARITIES)}, or "
+            "null."
+        )
+    pools = any(rules.pooling for rules in roles.values())
+    return Interaction(mean=named == "meanmaxsim", empty=_EMPTY_SCORE, pools=pools)
+
+
+def _kept(file: Path, config: Mapping[str, Any]) -> frozenset[int] | None:
+    """Read which tokens of documents alone have vectors, None if all have."""
+    value = config.get("keep_only_token_ids")
+    if value in (None, []):
+        return None
+    if not isinstance(value, list) or len(value) > _MOST_WORDS or not all(type(one) is int for one in value):
+        raise CheckpointError(
+            f"{file}: keep_only_token_ids is {shown(value)}; it must be a list of at most {_MOST_WORDS} ids "
+            "of tokens, or null."
+        )
+    return frozenset(value)
+
+
+def _read_token_pooling(folder: Path | None) -> tuple[TokenPooling | None, tuple[str, ...]]:
+    """Read how the vectors of tokens become fewer, and of which roles; None without such a module."""
+    if folder is None:
+        return None, ()
+    file = folder / "config.json"
+    config = read_json(file)
+    factor, protected = config.get("pool_factor", 1), config.get("num_protected_tokens", 1)
+    if not isinstance(factor, int | float) or isinstance(factor, bool) or not 1 <= factor < math.inf:
+        raise CheckpointError(f"{file}: pool_factor is {shown(factor)}; it must be a number of at least 1.")
+    if not isinstance(protected, int) or isinstance(protected, bool) or protected < 0:
+        raise CheckpointError(
+            f"{file}: num_protected_tokens is {shown(protected)}; it must be a whole number of at least 0."
+        )
+    normalize = switch_of(file, config, "normalize_embeddings", default=False)
+    tasks = ("document",) if config.get("tasks") is None else _words(file, config, "tasks")
+    return (TokenPooling(factor, protected, normalize) if factor > 1 else None), tasks
 
 
 def _expanded(

@@ -16,18 +16,20 @@ from model.checkpoints.dense import read_splade
 from model.checkpoints.hybrid import HYBRID_ROLE, is_hybrid
 from model.checkpoints.late_interaction import (
     check_no_roles,
+    read_interaction,
     read_multi_vector_roles,
     read_pylate_roles,
     read_stanford_roles,
 )
 from model.checkpoints.sentence_config import SentenceConfig, read_sentence_config
+from model.choices import Interaction
 from model.contract import SIMILARITIES, PoolingMode, Role, Similarity
 from model.errors import CheckpointError
 from model.fields import switch_of
 from model.files import present, read_json, shown
 from model.heads.sparse import Splade
 from model.keys.files import HYBRID, find_sentence_file
-from model.modules.listing import MASK, STATIC, TOKEN_POOLING, read_modules
+from model.modules.listing import MASK, STATIC, read_modules
 from model.tokenization.roles import RoleRules
 
 # sentence-transformers concatenates them in this order.
@@ -72,7 +74,7 @@ class Layout:
     bge-m3 beside its transformer. A `static` one has a table of token vectors in the place of a transformer.
     `queries` is the folder of the weights that words have in queries, which no transformer reads, and
     `plain_queries` says that texts without a role are such queries. A `multi_vector` model is one of late
-    interaction as sentence-transformers saves it.
+    interaction as sentence-transformers saves it. `interaction` makes the scores of late interaction.
     """
 
     transformer: Path
@@ -93,6 +95,7 @@ class Layout:
     hybrid: bool = False
     static: bool = False
     multi_vector: bool = False
+    interaction: Interaction = field(default_factory=Interaction)
     queries: Path | None = None
     plain_queries: bool = False
 
@@ -152,23 +155,18 @@ def _read_layout(folder: Path) -> Layout:
             f"{general_file}: model_type is {shown(general.get('model_type'))}, {having} the module {MASK}; "
             "both are of a MultiVectorEncoder: use the files of one model."
         )
+    interaction = Interaction()
     if multi is None:
         check_no_roles(find_sentence_file(transformer))
         roles = read_pylate_roles(folder, transformer)
     else:
-        _check_token_pooling(paths.get(TOKEN_POOLING))
         sentence_file = find_sentence_file(transformer)
-        roles = read_multi_vector_roles(general_file, transformer, general, sentence_file, multi)
+        roles = read_multi_vector_roles(general_file, transformer, general, sentence_file, paths)
+        interaction = read_interaction(general_file, general, roles)
     if multi is not None and (level := _level(paths["Normalize"])) != "token_embeddings":
         raise CheckpointError(
             f"{paths['Normalize'] / 'config.json'}: module_input_name is {level}; in a MultiVectorEncoder it "
             "must be token_embeddings: save the model again with sentence-transformers."
-        )
-    named = [name for name in ("query", "document", "passage", "corpus") if prompts.get(name)]
-    if found.queries is not None and named:
-        raise CheckpointError(
-            f"{general_file}: the prompt {named[0]} is {shown(prompts[named[0]])}; with a Router prompts are "
-            'not chosen by role: set it to "", and send it as `prompt`.'
         )
     steps, normalize = _after(modules_file, modules, tokens=bool(roles))
     if (steps or normalize) and not ("Pooling" in paths or roles or first == STATIC):
@@ -194,22 +192,10 @@ def _read_layout(folder: Path) -> Layout:
         modules=modules,
         static=first == STATIC,
         multi_vector=multi is not None,
+        interaction=interaction,
         queries=found.queries,
         plain_queries=found.plain_queries,
     )
-
-
-def _check_token_pooling(folder: Path | None) -> None:
-    """Raise CheckpointError for a module that makes one vector of those of several tokens."""
-    if folder is None:
-        return
-    file = folder / "config.json"
-    factor = read_json(file).get("pool_factor", 1)
-    if factor != 1:
-        raise CheckpointError(
-            f"{file}: pool_factor is {shown(factor)}; each token has a vector of its own here: set it to 1, "
-            "and pool the vectors where they are stored."
-        )
 
 
 def is_model2vec(folder: Path) -> bool:

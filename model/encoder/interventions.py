@@ -175,8 +175,9 @@ class GradientPoint:
     the score there (Sundararajan et al. 2017).
 
     The score is that of the `sides`: the similarity of two sentence vectors by this `function`, MaxSim of the
-    vectors of two texts, or the logit of a `label`, by its number, of a text or of its `token`. It is
-    computed in float32 with the weights of the checkpoint, however the model is run otherwise.
+    vectors of two texts (with "mean_max_sim" its mean), or the logit of a `label`, by its number, of a text
+    or of its `token`. It is computed in float32 with the weights of the checkpoint, however the model is run
+    otherwise.
     """
 
     passes: ClassVar[int] = 3

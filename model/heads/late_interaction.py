@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from model.contract import Encoding, FloatArray, TokenVectorsWant, Want
+from model.choices import TokenVectorsWant
+from model.contract import Encoding, FloatArray, Want
+from model.heads.token_pooling.vectors import pool_tokens
 from model.heads.vectors import finish
 
 Layers = Sequence[Callable[[FloatArray], FloatArray]]
@@ -18,20 +22,25 @@ def want_vectors(encoding: Encoding) -> Want:
     `encoding.vector_rows`. Texts of both roles may share a batch. With the vectors q of a query and d of a
     document, the score of MaxSim is `(q @ d.T).max(1).sum()`.
     """
-    return Want(heads=(TokenVectorsWant(encoding.vector_rows),))
+    return Want(heads=(TokenVectorsWant(encoding.vector_rows, encoding.token_pooling),))
 
 
 def token_vectors(
     states: Sequence[FloatArray], wants: Sequence[TokenVectorsWant], projection: Layers
-) -> Iterator[FloatArray]:
+) -> Iterator[dict[str, NDArray[Any]]]:
     """Compute vectors of tokens of last hidden states, (N, C) each, all in one product.
 
-    Yields float32 (rows, size) for each, every row of unit norm.
+    Yields the arrays of each want, as `TokenVectorsWant` describes them.
     """
     rows = [state[np.array(want.rows, np.int64)] for state, want in zip(states, wants, strict=True)]
     vectors = np.concatenate(rows)
     for layer in projection:
         vectors = layer(vectors)
     ends = accumulate(map(len, rows))
-    for part in np.split(vectors, list(ends)[:-1]):
-        yield finish(part, None, normalize=True)
+    for part, want in zip(np.split(vectors, list(ends)[:-1]), wants, strict=True):
+        found = finish(part, None, normalize=True)
+        if want.pooling is None:
+            yield {"token_vectors": found}
+        else:
+            pooled, clusters = pool_tokens(found, want.pooling)
+            yield {"token_vectors": pooled, "token_clusters": clusters}

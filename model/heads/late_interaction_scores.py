@@ -5,25 +5,31 @@ from itertools import accumulate
 
 import numpy as np
 
+from model.choices import Interaction
 from model.contract import FloatArray
 
 _BLOCK_NUMBERS = 2**20
 """Dot products in one block: four megabytes."""
 
 
-def max_sim(query: FloatArray, texts: Sequence[FloatArray]) -> FloatArray:
+_MAX_SIM = Interaction()
+
+
+def max_sim(
+    query: FloatArray, texts: Sequence[FloatArray], interaction: Interaction = _MAX_SIM
+) -> FloatArray:
     """Compute MaxSim of a query (Q, E) with each text (N, E): float32 (texts,).
 
     For each token of the query the largest dot product with a token of the text, summed over the query's
-    tokens (Khattab & Zaharia 2020, §3.3). A text without tokens scores 0. Runs in blocks of texts, so that
-    memory does not grow with their number.
+    tokens (Khattab & Zaharia 2020, §3.3), or their mean, as the `interaction` says. Runs in blocks of texts,
+    so that memory does not grow with their number.
     """
-    scores = np.zeros(len(texts), np.float32)
+    scores = np.full(len(texts), interaction.empty, np.float32)
     for block in _blocks([len(text) for text in texts], _BLOCK_NUMBERS // max(1, len(query))):
         vectors = np.concatenate([texts[i] for i in block])
         starts = list(accumulate((len(texts[i]) for i in block), initial=0))[:-1]
         scores[block] = np.maximum.reduceat(vectors @ query.T, starts).sum(axis=1)
-    return scores
+    return scores / np.float32(max(1, len(query))) if interaction.mean else scores
 
 
 def _blocks(lengths: Sequence[int], most: int) -> Iterator[list[int]]:

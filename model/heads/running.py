@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.arrays import Operations
+from model.choices import ContributionsWant, TokenVectorsWant
 from model.contract import (
     Batch,
     ChunksWant,
-    ContributionsWant,
     FloatArray,
     HeadInfo,
     LogitsWant,
     SparseWant,
-    TokenVectorsWant,
     Want,
 )
 from model.heads.chunks import chunk_vectors
@@ -161,7 +160,7 @@ def _vectors(
     wants: Mapping[int, TokenVectorsWant], states: Mapping[int, FloatArray], heads: Heads
 ) -> Iterable[tuple[int, Arrays]]:
     made = token_vectors([states[i] for i in wants], list(wants.values()), heads.projection) if wants else ()
-    return ((i, {"token_vectors": some}) for i, some in zip(wants, made, strict=True))
+    return zip(wants, made, strict=True)
 
 
 def _words(

@@ -28,9 +28,12 @@ SENTENCE: Table = {
 
 GENERAL: Table = {
     **used("prompts", "prompts", "default_prompt_name"),
-    **used("the components of a vector that are kept", "truncate_dim"),
+    **used(
+        "the components of a vector that are kept; refused in a MultiVectorEncoder, unless it is null",
+        "truncate_dim",
+    ),
     **used("the most words of a sparse vector", "max_active_dims"),
-    **used("the function of `/similarity`", "similarity_fn_name"),
+    **used("the function of `/similarity`, and the score of a MultiVectorEncoder", "similarity_fn_name"),
     **used("the kind of model", "model_type"),
     **used("the function that makes scores of logits", "activation_fn"),
     **used(
@@ -88,13 +91,12 @@ MODULE: dict[str, Table] = {
         **harmless("how much is computed at a time", "chunk_size"),
     },
     "MultiVectorMask": used(
-        "which tokens have vectors; keep_only_token_ids is refused, unless it is null or empty",
-        "skiplist_words", "skiplist_tasks", "keep_only_token_ids",
+        "which tokens have vectors", "skiplist_words", "skiplist_tasks", "keep_only_token_ids",
     ),
-    "HierarchicalTokenPooling": {
-        **used("refused, unless it is 1", "pool_factor"),
-        **harmless("only where vectors are pooled", "num_protected_tokens", "normalize_embeddings", "tasks"),
-    },
+    "HierarchicalTokenPooling": used(
+        "how the vectors of tokens become fewer",
+        *("pool_factor", "num_protected_tokens", "normalize_embeddings", "tasks"),
+    ),
     "LogitScore": used("the tokens of a score", "true_token_id", "false_token_id", "module_input_name"),
 }  # fmt: skip
 

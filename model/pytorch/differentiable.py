@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from model.contract import LogitsWant, PoolingMode, SentenceWant, TokenVectorsWant, Want
-from model.encoder.interventions import GradientPoint, Side
+from model.choices import TokenVectorsWant
+from model.contract import LogitsWant, PoolingMode, SentenceWant, Want
+from model.encoder.interventions import GradientPoint
 from model.heads.dense import Dense, First, LayerNorm, Step, UnitLength
 from model.heads.running import Heads
 from model.pytorch.tensor_operations import TensorOperations
@@ -36,7 +37,7 @@ class Scores:
             case Want(heads=(LogitsWant(),)):
                 return self._logit(states[self._last][0].float(), point)
             case Want(heads=(TokenVectorsWant(),)):
-                return self._max_sim([one.float() for one in states[self._last]], point.sides)
+                return self._max_sim([one.float() for one in states[self._last]], point)
             case Want(sentence=SentenceWant() as sentence):
                 by_layer = [states[layer] for layer in sentence.layers]
                 first, second = (
@@ -63,14 +64,15 @@ class Scores:
         logits: Tensor = predictor(pooled, self._ops)  # (S, labels)
         return logits[:, point.label]
 
-    def _max_sim(self, hidden: Sequence[Tensor], sides: Sequence[Side]) -> Tensor:
+    def _max_sim(self, hidden: Sequence[Tensor], point: GradientPoint) -> Tensor:
         query, document = (
             _unit_length(self._project(one[:, list(side.rows)]))
-            for one, side in zip(hidden, sides, strict=True)
+            for one, side in zip(hidden, point.sides, strict=True)
         )
         if not document.shape[1]:
             return query.sum((1, 2)) * 0  # a text without tokens scores 0
-        return (query @ document.transpose(1, 2)).amax(-1).sum(-1)
+        largest = (query @ document.transpose(1, 2)).amax(-1)
+        return largest.mean(-1) if point.function == "mean_max_sim" and largest.shape[1] else largest.sum(-1)
 
     def _project(self, x: Tensor) -> Tensor:
         """Map the last hidden states of tokens (S, n, C) to vectors (S, n, E) that are not normalised yet."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from tokenizers import Tokenizer
 
+from model.choices import TokenPooling
 from model.contract import Encoding
 from model.errors import CheckpointError, InputTooLong
 from model.files import shown
@@ -20,6 +21,9 @@ from model.tokenization.slow_patterns import SlowPatterns
 from model.tokenization.tokenizer import Side, Text, TextTokenizer, Truncation, run_steps
 
 T = TypeVar("T")
+
+_MOST_POOLED = 4096
+"""Tokens of a text whose vectors are clustered: the distances of all pairs take 128 megabytes."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,8 @@ class RoleRules:
     the first token ("": none). A text is filled up to `length` with the token `expansion` (None: it is not),
     to which no token attends unless `attended`; with `filled` only up to so many tokens. Tokens of `skipped`
     get no vectors, nor does the first one if the role `skips_first`; words that are not in the vocabulary are
-    skipped nowhere. `prompt` is put before texts that have no other, whatever the
-    model's default is; None: there is no such rule.
+    skipped nowhere. With `kept`, no other tokens get any. `pooling` makes the vectors fewer. `prompt` is put
+    before texts that have no other, whatever the model's default is; None: there is no such rule.
     """
 
     length: int
@@ -42,6 +46,8 @@ class RoleRules:
     skips_first: bool = False
     filled: int | None = None
     prompt: str | None = None
+    kept: frozenset[int] | None = None
+    pooling: TokenPooling | None = None
 
     @property
     def hides_expansion(self) -> bool:
@@ -80,6 +86,12 @@ class RoleTokenizer:
             raise CheckpointError(
                 f"{file}: texts of a role in late interaction have {self.max_length} tokens, of which "
                 f"{special} are special: no room for text."
+            )
+        if rules.pooling is not None and self.max_length > _MOST_POOLED:
+            raise CheckpointError(
+                f"{file}: texts of a role have up to {self.max_length} tokens, and HierarchicalTokenPooling "
+                f"is served of at most {_MOST_POOLED}: set document_length, or query_length, beside the "
+                "transformer."
             )
         self._inserted = inserted
         self._texts = TextTokenizer(tokenizer, self.max_length - inserted, slow=slow, side=side)
@@ -138,9 +150,14 @@ class RoleTokenizer:
             special=self._extended(encoding.special, True, True, filled),  # noqa: FBT003
             original_length=encoding.original_length + self._inserted,
             prompt_length=encoding.prompt_length + self._inserted if encoding.prompt_length else 0,
-            vector_rows=tuple(i for i in range(first, len(ids)) if ids[i] not in self._skipped),
+            vector_rows=tuple(i for i in range(first, len(ids)) if self._has_vector(ids[i])),
+            token_pooling=self._rules.pooling,
             unattended=0 if self._rules.attended else filled,
         )
+
+    def _has_vector(self, token: int) -> bool:
+        kept = self._rules.kept
+        return token not in self._skipped and (kept is None or token in kept)
 
     def _extended(self, column: list[T], marker: T | None, last: T | None, count: int) -> list[T]:
         inserted = [marker] * self._inserted

@@ -5,7 +5,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from model.contract import Backend, Batch, ContributionsWant, Encoding, LogitsWant, Output, Want
+from model.choices import ContributionsWant
+from model.contract import Backend, Batch, Encoding, LogitsWant, Output, Want
 from model.static.queries import is_looked_up
 from service.engine.lane_scheduler import LaneScheduler
 from service.engine.runner import is_finite

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from starlette.responses import Response
 
+from model.choices import Interaction
 from model.contract import Encoding, FloatArray, HeadInfo, LogitsWant, Output, SparseWant, Want
 from model.heads.hybrid_scores import HybridWeights, hybrid_scores
 from model.heads.late_interaction import want_vectors
@@ -156,13 +157,13 @@ async def _late_interaction(exchange: Exchange, options: RankOptions) -> Respons
     query = await exchange.tokenize([options.query], truncation, place=_place, role="query")
     texts = await exchange.tokenize(options.read, truncation, place=_TEXT_PLACE, role="document")
     encodings = [*query, *texts]
-    size = 0 if head is None else head.size or 0
+    size, interaction = (0, Interaction()) if head is None else (head.size or 0, head.interaction)
     rows = sum(len(encoding.vector_rows) for encoding in encodings)
     exchange.reserve_arrays((rows, size), copies=_COPIES)
 
     def interactions(outputs: Sequence[Output]) -> FloatArray:
         first, *others = (output.heads["token_vectors"] for output in outputs)
-        return max_sim(first, others)
+        return max_sim(first, others, interaction)
 
     wants = [want_vectors(encoding) for encoding in encodings]
     products = rows * len(query[0].vector_rows) * size

@@ -167,10 +167,11 @@ class TokenVectorsPlan:
     def extend(self, view: View, encoding: Encoding) -> View:
         """Add the vectors to what one input returns, which was tokenized for its role."""
         rows, expected = encoding.vector_rows, view.expected
+        columns = 1 if encoding.token_pooling is None else 2
         expected = replace(
             expected,
             arrays={**expected.arrays, "token_embeddings": (1, len(rows), self.size)},
-            labels=expected.labels + len(rows),
+            labels=expected.labels + columns * len(rows),
         )
         want = replace(view.want, heads=(*view.want.heads, *want_vectors(encoding).heads))
         item_columns = {**view.columns, "token_rows": rows}
@@ -180,7 +181,9 @@ class TokenVectorsPlan:
 def _name_vectors(item: Item) -> Item:
     arrays = dict(item.arrays)
     arrays["token_embeddings"] = arrays.pop("token_vectors")[None]
-    return replace(item, arrays=arrays)
+    if (clusters := arrays.pop("token_clusters", None)) is None:
+        return replace(item, arrays=arrays)
+    return replace(item, columns={**item.columns, "token_clusters": clusters.tolist()}, arrays=arrays)
 
 
 def plan_token_vectors(

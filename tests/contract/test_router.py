@@ -11,6 +11,7 @@ from tests.references.router import Routed, write_router
 from tests.support.serving import NDJSON, Json, Service, answered, assert_problem, batches, post, serve
 
 CHANGE = {"kind": "heads", "layer": 0, "heads": [0]}
+PROMPTS = {"query": "boy the ", "document": "man ", "other": "beats "}
 TEXTS = ["the man beats the boy", "hello, [SEP] world", "🙃 the", "the the the", "hello " * 80]
 
 
@@ -18,7 +19,8 @@ TEXTS = ["the man beats the boy", "hello, [SEP] world", "🙃 the", "the the the
 def routed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Routed]:
     """Folders that take a text without a role for a query, or for a document."""
     place = tmp_path_factory.mktemp("routed")
-    return {name: write_router(place / name, name) for name in ("query", "document")}
+    found = {name: write_router(place / name, name) for name in ("query", "document")}
+    return found | {"prompted": write_router(place / "prompted", "query", PROMPTS)}
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,23 @@ def test_vectors_are_those_of_the_route(
     chosen = one.query if (role or model) == "query" else one.document
     assert distance(dense(items, len(one.weights)), [chosen(text) for text in [*TEXTS, ""]]) <= 1e-5
     assert (batches(served, model) > before) == ((role or model) == "document")
+
+
+def test_texts_have_the_prompt_of_their_role(served: Service, routed: dict[str, Routed]) -> None:
+    """As in `encode_query` and `encode_document`, unless the request has one; none without a role."""
+    one = routed["prompted"]
+    for options, chosen, before in (
+        ({"role": "query"}, one.query, "boy the "),
+        ({"role": "document"}, one.document, "man "),
+        ({}, one.query, ""),
+        ({"role": "query", "prompt_name": "other"}, one.query, "beats "),
+        ({"role": "document", "prompt": "hello "}, one.document, "hello "),
+        ({"role": "document", "prompt": ""}, one.document, ""),
+    ):
+        body = {"model": "prompted", "inputs": [*TEXTS, ""], "outputs": ["sparse"], **options}
+        items = answered(post(served, body))["data"]
+        expected = [chosen(before + text) for text in [*TEXTS, ""]]
+        assert distance(dense(items, len(one.weights)), expected) <= 1e-5, options
 
 
 def test_many_queries_and_lines_have_the_same_vectors(served: Service, routed: dict[str, Routed]) -> None:

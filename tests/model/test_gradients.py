@@ -13,7 +13,8 @@ import torch
 
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.source import resolve
-from model.contract import Batch, Encoding, LogitsWant, Output, SentenceWant, TokenVectorsWant, Want
+from model.choices import TokenVectorsWant
+from model.contract import Batch, Encoding, LogitsWant, Output, SentenceWant, Want
 from model.encoder.interventions import GradientPoint, Side
 from model.errors import Stopped
 from model.progress import Progress
@@ -181,7 +182,8 @@ def test_logits_of_tokens(name: str, tmp_path: Path) -> None:
     check(load(tmp_path), reference, logits(3, by_token=True))
 
 
-def test_max_sim(tmp_path: Path) -> None:
+@pytest.mark.parametrize("function", ["max_sim", "mean_max_sim"])
+def test_max_sim(function: str, tmp_path: Path) -> None:
     """A query is filled up with tokens that nothing attends to, and has its own vectors."""
     written = write_pylate(tmp_path, **SIZES)
     random = np.random.default_rng(0)
@@ -190,12 +192,13 @@ def test_max_sim(tmp_path: Path) -> None:
     texts = [replace(text_of(query), unattended=5), text_of(document)]
 
     def score(first: Any, second: Any) -> Any:
-        return max_sim(first[list(rows[0])], second[list(rows[1])], written.matrix)
+        whole = max_sim(first[list(rows[0])], second[list(rows[1])], written.matrix)
+        return whole / 12 if function == "mean_max_sim" else whole
 
     cases = []
     for share in SHARES:
         sides = (Side(12, rows=rows[0], unattended=5), Side(20, rows=rows[1]))
-        point = replace(point_of([query, document], share), sides=sides)
+        point = replace(point_of([query, document], share), sides=sides, function=function)
         want = Want(heads=(TokenVectorsWant(()),), gradient=point)
         cases.append((joined(query, document), want, texts, score))
     check(load(tmp_path), Differentiable(written.reference.model, takes_segments=True), cases)

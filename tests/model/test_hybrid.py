@@ -16,7 +16,8 @@ from torch.export import Dim
 from export.convert import convert
 from export.errors import ExportError
 from model.checkpoints.checkpoint import load_checkpoint
-from model.contract import Backend, HeadInfo, SentenceWant, SparseWant, TokenVectorsWant, Want
+from model.choices import TokenVectorsWant
+from model.contract import Backend, HeadInfo, SentenceWant, SparseWant, Want
 from model.errors import CheckpointError
 from model.heads.sparse import TokenWeights
 from model.loading import load_model

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
+from model.choices import Interaction
 from model.contract import Backend, HeadInfo, Role
 from model.errors import CheckpointError
 from model.heads.late_interaction import want_vectors
@@ -15,13 +17,22 @@ from model.tokenization.tokenizer import TextTokenizer
 from tests.references.checkpoints import SUITED
 from tests.references.comparing import distance
 from tests.references.late_interaction import write_json
-from tests.references.multi_vector import MultiSettings, MultiVector, write_listing, write_multi_vector
-from tests.support.backends import load
+from tests.references.multi_vector import (
+    CASES,
+    COMPONENTS,
+    FIXED,
+    POOLED,
+    TEXTS,
+    MultiSettings,
+    MultiVector,
+    recorded,
+    write_listing,
+    write_multi_vector,
+)
+from tests.support.backends import PLAIN, load
 from tests.support.exporting import export_silently
 from tests.support.product import run
 
-TEXTS = ["the man beats the boy", "hello, world: [the boy].", "a", "", "🙃 . ,", "hello world " * 20]
-FIXED = {"strategy": "fixed", "attend": False, "token": None, "length": 12}
 SETTINGS = {
     "plain": MultiSettings(),
     "two layers": MultiSettings(sizes=(24, 8)),
@@ -35,37 +46,82 @@ SETTINGS = {
     "min": MultiSettings(expansion=FIXED | {"strategy": "min"}),
     "min with a limit": MultiSettings(expansion=FIXED | {"strategy": "min"}, query_length=15),
     "a token": MultiSettings(expansion=FIXED | {"token": "boy"}),
+    **CASES,
 }
+BACKENDS = (*(("torch", name) for name in SETTINGS), *((PLAIN, name) for name in CASES))
 
 
-def check(written: MultiVector, tokenizer: TextTokenizer, backend: Backend) -> None:
+def check(written: MultiVector, tokenizer: TextTokenizer, backend: Backend, bound: float = 1e-5) -> None:
     """Every text in both roles, in one batch and alone."""
     size = written.matrices[-1].shape[0] if written.matrices else SUITED["hidden_size"]
-    assert backend.info.head == HeadInfo("late_interaction", size=size)
+    settings = written.settings
+    pools = settings.pooling is not None and settings.pooling["pool_factor"] > 1
+    mean = settings.similarity == "meanmaxsim"
+    interaction = Interaction(mean=mean, empty=-1e9, pools=pools)
+    assert backend.info.head == HeadInfo("late_interaction", size=size, interaction=interaction)
     roles: tuple[Role, ...] = get_args(Role)
     asked = [(role, text) for role in roles for text in TEXTS]
     encodings = [tokenizer.of(role).encode([text])[0] for role, text in asked]
     outputs = run(backend, encodings, [*map(want_vectors, encodings)])
     for (role, text), encoding, output in zip(asked, encodings, outputs, strict=True):
-        ids, rows, vectors = written.vectors(text, role)
+        ids, rows, _ = written.vectors(text, role)
+        vectors, clusters = written.pooled(text, role)
         assert (encoding.token_ids, list(encoding.vector_rows)) == (ids, rows)
-        assert distance(output.heads["token_vectors"], vectors) <= 1e-5
         (alone,) = run(backend, [encoding], [want_vectors(encoding)])
-        assert distance(alone.heads["token_vectors"], vectors) <= 1e-5
+        for found in (output.heads, alone.heads):
+            assert found["token_vectors"].shape == vectors.shape
+            assert distance(found["token_vectors"], vectors) <= bound
+            if pools and settings.pooling is not None and role in settings.pooling["tasks"]:
+                assert found["token_clusters"].tolist() == clusters
+            else:
+                assert list(found) == ["token_vectors"]
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_vectors_are_those_of_the_modules(name: str, tmp_path: Path) -> None:
-    """Prompts, lengths, expansion, what attends to what, the words left out, the layers and the norm."""
-    check(write_multi_vector(tmp_path, SETTINGS[name], **SUITED), *load(tmp_path, "torch"))
+@pytest.mark.parametrize(("backend", "name"), BACKENDS)
+def test_vectors_are_those_of_the_modules(backend: str, name: str, tmp_path: Path) -> None:
+    """Prompts, lengths, expansion, what attends to what, the words left out, the layers, norm and pooling."""
+    check(write_multi_vector(tmp_path, SETTINGS[name], **SUITED), *load(tmp_path, backend))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_definitions_are_those_of_the_library(name: str, tmp_path: Path) -> None:
+    """Which are what the tests here compare with."""
+    written, made = write_multi_vector(tmp_path, CASES[name], **SUITED), recorded()[name]
+    for role in get_args(Role):
+        for text, expected in zip(TEXTS, made[role], strict=True):
+            vectors, _ = written.pooled(text, role)
+            assert len(vectors) == len(expected)
+            assert distance(vectors[:, :COMPONENTS], np.reshape(expected, (-1, COMPONENTS))) <= 2e-6
+    for query, scores in zip(TEXTS, made["scores"], strict=True):
+        for document, expected in zip(TEXTS, scores, strict=True):
+            assert written.score(query, document) == pytest.approx(expected, rel=1e-6, abs=1e-5)
 
 
 @pytest.mark.thorough
-def test_an_exported_folder_has_the_same_vectors(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["fixed", "pooled queries", "kept and pooled"])
+def test_an_exported_folder_has_the_same_vectors(name: str, tmp_path: Path) -> None:
     """Without PyTorch: settings and matrices are exported with the graph."""
-    written = write_multi_vector(tmp_path / "model", SETTINGS["fixed"], **SUITED)
+    written = write_multi_vector(tmp_path / "model", SETTINGS[name], **SUITED)
     export_silently(written.folder, tmp_path / "graph")
     check(written, *load_model(str(tmp_path / "graph"), kind="onnx", device="cpu"))
+
+
+def test_texts_that_are_pooled_have_a_limit(tmp_path: Path) -> None:
+    """The distances of all pairs of tokens are in memory; a shorter length of documents is the way out."""
+    options = SUITED | {"max_position_embeddings": 4097}
+    longer = change("tokenizer_config.json", model_max_length=4097)
+    longer(write_multi_vector(tmp_path / "long", MultiSettings(pooling=POOLED), **options).folder)
+    message = "up to 4097 tokens, and HierarchicalTokenPooling is served of at most 4096: set document_length"
+    with pytest.raises(CheckpointError, match=message):
+        load(tmp_path / "long", "torch")
+    cut = MultiSettings(pooling=POOLED, document_length=4096)
+    written = write_multi_vector(tmp_path / "cut", cut, **options)
+    longer(written.folder)
+    tokenizer, backend = load(written.folder, "torch")
+    (encoding,) = tokenizer.of("document").encode(["hello the world " * 500])
+    (output,) = run(backend, [encoding], [want_vectors(encoding)])
+    assert len(encoding) == 1502
+    assert len(output.heads["token_vectors"]) == 1 + 1501 // 2
 
 
 def test_token_pooling_may_be_listed_where_it_pools_nothing(tmp_path: Path) -> None:
@@ -75,12 +131,13 @@ def test_token_pooling_may_be_listed_where_it_pools_nothing(tmp_path: Path) -> N
     check(written, *load(tmp_path, "torch"))
 
 
-def add_pooling(factor: Any) -> Callable[[Path], None]:
+def add_pooling(factor: Any, before: str | None = None, **changes: Any) -> Callable[[Path], None]:
     def add(folder: Path) -> None:
         (folder / "4_Pooling").mkdir()
-        config = {"pool_factor": factor, "num_protected_tokens": 1, "normalize_embeddings": True}
-        write_json(folder / "4_Pooling" / "config.json", config | {"tasks": ["document"]})
-        write_listing(folder, [*LISTED, ("HierarchicalTokenPooling", "4_Pooling")])
+        write_json(folder / "4_Pooling" / "config.json", {**POOLED, "pool_factor": factor, **changes})
+        after = [one for one in LISTED if one[0] == before]
+        kept = [one for one in LISTED if one not in after]
+        write_listing(folder, [*kept, ("HierarchicalTokenPooling", "4_Pooling"), *after])
 
     return add
 
@@ -106,19 +163,24 @@ GENERAL, SENTENCE, MASK = (
 )
 LENGTH = {"strategy": "fixed", "length": 12}
 REFUSED: list[tuple[Callable[[Path], object], str]] = [
-    (add_pooling(2.0), "pool_factor is 2.0; each token has a vector of its own here: set it to 1"),
+    (add_pooling(0.5), "pool_factor is 0.5; it must be a number of at least 1"),
+    (add_pooling("2"), "pool_factor is '2'; it must be a number of at least 1"),
+    (add_pooling(2.0, num_protected_tokens=-1), "num_protected_tokens is -1; it must be a whole number"),
+    (add_pooling(2.0, normalize_embeddings=1), "normalize_embeddings is 1; it must be true or false"),
+    (add_pooling(2.0, tasks=[1]), r"tasks is \[1\]; it must be a list"),
+    (add_pooling(2.0, before="MultiVectorMask"), "lists Transformer, Dense, Normalize, Hierarchical.*Mask:"),
     (
-        change(GENERAL, similarity_fn_name="meanmaxsim"),
-        "similarity_fn_name is 'meanmaxsim' .* with maxsim",
+        change(GENERAL, similarity_fn_name="cosine"),
+        "similarity_fn_name is 'cosine'; it must be one of maxsim, meanmaxsim, or null",
     ),
-    (change(GENERAL, truncate_dim=8), "truncate_dim 8; .* whole vectors"),
+    (change(GENERAL, truncate_dim=8), "truncate_dim is 8; sentence-transformers truncates no vectors"),
     (
         change(GENERAL, model_type="SentenceTransformer"),
         "model_type is 'SentenceTransformer', with the",
     ),
     (
-        change(MASK, keep_only_token_ids=[5]),
-        r"keep_only_token_ids is \[5\]; vectors are served of all",
+        change(MASK, keep_only_token_ids=["the"]),
+        r"keep_only_token_ids is \['the'\]; it must be a list",
     ),
     (change(MASK, skiplist_words=[1]), r"skiplist_words is \[1\]; it must be a list"),
     (

@@ -4,6 +4,7 @@
 those of `splade.py`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,9 @@ class Routed:
         return weights_of(logits, activation="log1p_relu")
 
 
-def write_router(folder: Path, default: str | None = "query", **options: Any) -> Routed:
+def write_router(
+    folder: Path, default: str | None = "query", prompts: Mapping[str, str] | None = None, **options: Any
+) -> Routed:
     """Write the folder as `SparseEncoder.save_pretrained` does (sentence-transformers 6.2)."""
     names = ("query_0_SparseStaticEmbedding", "document_0_Transformer", "document_1_SpladePooling")
     query, transformer, pooling = (folder / name for name in names)
@@ -80,6 +83,6 @@ def write_router(folder: Path, default: str | None = "query", **options: Any) ->
     )
     entry = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.router.Router"}
     write_json(folder / "modules.json", [entry])
-    general = {"model_type": "SparseEncoder", "prompts": {"query": "", "document": ""}}
+    general = {"model_type": "SparseEncoder", "prompts": prompts or {"query": "", "document": ""}}
     write_json(folder / "config_sentence_transformers.json", general)
     return Routed(folder, model.eval(), AutoTokenizer.from_pretrained(transformer), weights)

@@ -138,8 +138,10 @@ export interface Encoded extends Tokens {
   sparse: SparseVector | null;
   /** With "logit_lens" in `outputs`. */
   logit_lens: LogitLens | null;
-  /** With `role`: the token of each vector in `token_embeddings`. */
+  /** With `role`: the tokens that have a vector, one each in `token_embeddings` unless `token_clusters`. */
   token_rows: number[] | null;
+  /** Where vectors are pooled: for each of `token_rows` the row of `token_embeddings` that it is part of. */
+  token_clusters: number[] | null;
 }
 
 /** The maps of one input. `axes` names the axes of the arrays; `layers` to `keys` label their indices. */
@@ -186,6 +188,7 @@ export function encoded(item: Json, reading: Reading): Encoded {
     sparse: sparse(item),
     logit_lens: lens(item),
     token_rows: item.token_rows ?? null,
+    token_clusters: item.token_clusters ?? null,
   };
 }
 

@@ -230,7 +230,9 @@ class Encoded(Tokens):
     logit_lens: LogitLens | None
     """With "logit_lens" in `outputs`."""
     token_rows: list[int] | None
-    """With `role`: the token of each vector in `token_embeddings`."""
+    """With `role`: the tokens that have a vector, one each in `token_embeddings` unless `token_clusters`."""
+    token_clusters: list[int] | None
+    """Where vectors are pooled: for each of `token_rows` the row of `token_embeddings` that it is part of."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -345,6 +347,7 @@ def encoded(item: Json, _axes: Sequence[str], scale: float) -> Encoded:
         sparse=_sparse(item),
         logit_lens=_logit_lens(item, scale),
         token_rows=item.get("token_rows"),
+        token_clusters=item.get("token_clusters"),
     )
 
 

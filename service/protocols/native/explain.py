@@ -143,7 +143,7 @@ class ExplainItem(TokenColumns):
     """The explanation of one input; the tokens of two texts that run apart stand one after the other."""
 
     units: UnitColumns | None = Field(None, description="Absent with the method `heads`.")
-    function: Literal["cosine", "dot", "euclidean", "manhattan", "max_sim"] | None = Field(
+    function: Literal["cosine", "dot", "euclidean", "manhattan", "max_sim", "mean_max_sim"] | None = Field(
         None, description="How the texts are compared."
     )
     label: str | None = Field(None, description="The label that is explained.")

@@ -102,6 +102,11 @@ class EncodeItem(TokenColumns):
     token_rows: list[int] | None = Field(
         None, description="With `role`, the positions of the tokens that have a vector."
     )
+    token_clusters: list[int] | None = Field(
+        None,
+        description="Where vectors are pooled: for each of `token_rows` the row of `token_embeddings` that "
+        "its vector is part of.",
+    )
     sparse: SparseVector | None = Field(None, description="With `sparse` in `outputs`.")
     logit_lens: LogitLens | None = Field(None, description="With `logit_lens` in `outputs`.")
     chunks: ChunkVectors | None = Field(None, description="With `chunks`, the vector of each part.")

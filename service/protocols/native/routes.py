@@ -59,9 +59,11 @@ async def encode(exchange: Exchange, body: EncodeRequest) -> Response:
     """Encode texts: as vectors of sentences or tokens, sparse vectors, or words that layers predict."""
     engine, engines = exchange.engine, exchange.state.engines
     task = choose_task(engine.info, body.task)
-    prompt = choose_prompt(engine.info, body.prompt_name, body.prompt)
     embeddings, role = body.embeddings, body.role
     sparse, table = "sparse" in body.outputs, has_query_table(engine.info)
+    prompt = choose_prompt(engine.info, body.prompt_name, body.prompt)
+    if table and role is not None and body.prompt is None and body.prompt_name is None:
+        prompt = engine.info.prompts.get(role, "")
     if table and (sparse or role is not None):
         parts = () if body.chunks is None else ("chunks",)
         role = sparse_role(role, engine.info, (*body.outputs, *parts), changed=bool(body.interventions))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from model.contract import HeadInfo
+from model.contract import HeadInfo, ModelInfo
 from service.echo import cut
 from service.engine.engine import Engine
 from service.tasks.embed import EmbedOptions, plan_encode
@@ -46,7 +46,7 @@ def choose_target(options: ExplainOptions, engine: Engine, engines: Mapping[str,
     _check_pairs(options, option.kind)
     if info.head is not None and info.head.kind == "late_interaction":
         options.check_unused("a model of late interaction", *OF_VECTORS)
-        return InteractionTarget(info.head.size or 0, task)
+        return InteractionTarget(info.head.size or 0, task, info.head.interaction)
     chosen = EmbedOptions(pooling=options.pooling, dimensions=options.dimensions)
     return SimilarityTarget(plan_encode(chosen, info, task), options.function or info.similarity)
 
@@ -170,18 +170,7 @@ def _plan_other(options: ExplainOptions, engine: Engine, target: Target) -> Expl
                 option="faithfulness",
             )
         return _plan_heads(engine, target)
-    why: OptionError | None = None
-    if isinstance(target, SimilarityTarget):
-        modes = EmbedOptions(pooling=options.pooling).modes(info)
-        why = why_no_parts(options, info, modes, target.function)
-    elif isinstance(target, LabelTarget):
-        why = OptionError(
-            lambda name: (
-                f'{name("method")} is "parts", and no logit is a sum over tokens: set it to "occlusion".'
-            ),
-            option="method",
-            kind="unsupported",
-        )
+    why = _why_no_parts(options, info, target)
     if options.method == "parts" and why is not None:
         raise why
     if options.method == "occlusion" or why is not None:
@@ -193,6 +182,34 @@ def _plan_other(options: ExplainOptions, engine: Engine, target: Target) -> Expl
     if isinstance(target, SimilarityTarget):
         return SumParts(target, info.dense)
     raise TypeError("a logit has no parts")
+
+
+def _why_no_parts(options: ExplainOptions, info: ModelInfo, target: Target) -> OptionError | None:
+    """Say why a score has no parts, None if it has."""
+    if isinstance(target, SimilarityTarget):
+        modes = EmbedOptions(pooling=options.pooling).modes(info)
+        return why_no_parts(options, info, modes, target.function)
+    if isinstance(target, InteractionTarget):
+        return _pooled(target, "parts") if target.interaction.pools else None
+    return OptionError(
+        lambda name: (
+            f'{name("method")} is "parts", and no logit is a sum over tokens: set it to "occlusion".'
+        ),
+        option="method",
+        kind="unsupported",
+    )
+
+
+def _pooled(target: InteractionTarget, method: str) -> OptionError:
+    """Refuse a method that needs a vector for each token, of a model that pools them."""
+    return OptionError(
+        lambda name: (
+            f'{name("method")} is "{method}", and this model makes one vector of those of several tokens, '
+            f'so that {target.function} is no score of single tokens: set {name("method")} to "occlusion".'
+        ),
+        option="method",
+        kind="unsupported",
+    )
 
 
 def plan_faithfulness(options: ExplainOptions, engine: Engine, target: Target) -> Faithfulness | None:
@@ -262,6 +279,8 @@ def _plan_gradient(options: ExplainOptions, engine: Engine, target: Target) -> I
             option="method",
             kind="unsupported",
         )
+    if isinstance(target, InteractionTarget) and target.interaction.pools:
+        raise _pooled(target, "gradient")
     baseline: Baseline = "mask" if info.mask_token is not None else "padding"
     token = info.mask_token if baseline == "mask" else info.padding_token
     if token is None:

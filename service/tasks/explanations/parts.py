@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model.contract import ContributionsWant, FloatArray, ModelInfo, Output, PoolingMode, Similarity
+from model.choices import ContributionsWant
+from model.contract import FloatArray, ModelInfo, Output, PoolingMode, Similarity
 from model.heads.contributions import ADDITIVE
 from service.tasks.errors import Names, OptionError
 from service.tasks.explanations.plan import (
@@ -119,9 +120,11 @@ class InteractionParts:
         def find(outputs: Sequence[Output]) -> Found:
             query, document = (output.heads["token_vectors"] for output in outputs)
             parts = _interactions(query, document, [_unit_of_rows(units) for units in several], shape)
+            if self.target.interaction.mean:
+                parts /= max(1, len(query))
             # Not rounded to float32, of which a sum over dozens of tokens is coarser than its parts.
             score = round(float(parts.sum()), _SCORE_DECIMALS)
-            return {"function": "max_sim", "score": score}, {"parts": parts.astype(np.float32)}
+            return {"function": self.target.function, "score": score}, {"parts": parts.astype(np.float32)}
 
         expected = expect(several, units, {"parts": shape}, held)
         return Explanation(encodings, wants, item_columns(index, several, units), expected, find)

@@ -1,12 +1,13 @@
 """What is explained: a score that a model gives to the sequences of one input."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model.choices import Interaction, TokenVectorsWant
 from model.contract import (
     Encoding,
     FloatArray,
@@ -14,7 +15,6 @@ from model.contract import (
     LogitsWant,
     Output,
     Similarity,
-    TokenVectorsWant,
     Want,
 )
 from model.encoder.interventions import GradientPoint, Side
@@ -130,11 +130,17 @@ class SimilarityTarget:
 
 @dataclass(frozen=True)
 class InteractionTarget:
-    """MaxSim of a query and a document."""
+    """MaxSim of a query and a document, which is 0 if the document has no vector."""
 
     size: int
     task: str | None
+    interaction: Interaction = field(default_factory=Interaction)
     label_bytes: int = 0
+
+    @property
+    def function(self) -> str:
+        """The name of the score."""
+        return "mean_max_sim" if self.interaction.mean else "max_sim"
 
     @property
     def held_bytes(self) -> int:
@@ -150,18 +156,19 @@ class InteractionTarget:
 
     def read(self, outputs: Sequence[Output], _: Sequence[Encoding], /) -> Reading:
         """Compare the two."""
-        return Reading(self._compare(outputs), {"function": "max_sim"}, self._compare)
+        return Reading(self._compare(outputs), {"function": self.function}, self._compare)
 
     def differentiate(self, encodings: Sequence[Encoding], _: int, /) -> tuple[Want, GradientPoint]:
         """Compare the two."""
         want = Want(task=self.task, heads=(TokenVectorsWant(()),))
-        return want, GradientPoint(tuple(map(_side, encodings)))
+        return want, GradientPoint(tuple(map(_side, encodings)), self.function)
 
-    @staticmethod
-    def _compare(outputs: Sequence[Output]) -> FloatArray:
+    def _compare(self, outputs: Sequence[Output]) -> FloatArray:
+        # Without a vector in a text of which units are left out, 0: a loss of 1e9 would say nothing.
+        interaction = replace(self.interaction, empty=0.0)
         vectors = [output.heads["token_vectors"] for output in outputs]
         both = zip(vectors[::2], vectors[1::2], strict=True)
-        return np.concatenate([max_sim(query, [document]) for query, document in both])
+        return np.concatenate([max_sim(query, [document], interaction) for query, document in both])
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from model.choices import Interaction
 from model.heads import late_interaction_scores
 from model.heads.late_interaction_scores import max_sim
 
@@ -26,3 +27,7 @@ def test_every_text_gets_the_sum_of_the_largest_products(block: int, monkeypatch
     assert found.dtype == np.float32
     assert np.abs(found - expected).max() <= 1e-5
     assert max_sim(query, texts[1:2]).tolist() == [0.0]
+    mean = max_sim(query, texts, Interaction(mean=True, empty=-10.0))
+    assert mean.dtype == np.float32
+    assert np.abs(mean - np.where([len(text) > 0 for text in texts], expected, -10) / 5).max() <= 1e-6
+    assert max_sim(query[:0], texts, Interaction(mean=True)).tolist() == [0.0] * len(texts)

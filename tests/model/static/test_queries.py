@@ -71,10 +71,6 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
     (change(ROUTES, parameters={"default_route": "image"}), "default_route is 'image'; it must be query or"),
     (change(ROUTES, parameters={"default_route": ["query"]}), r"default_route is \['query'\]; it must be"),
     (change(f"{QUERY}/tokenizer_config.json", split_special_tokens=True), "split_special_tokens"),
-    (
-        change(SENTENCE, prompts={"query": "find: ", "document": ""}),
-        "the prompt query is 'find: '; with a Router prompts are not chosen by role",
-    ),
     (lambda folder: (folder / QUERY / "model.safetensors").unlink(), "no model.safetensors with the weights"),
     (lambda folder: (folder / QUERY / "tokenizer.json").unlink(), "has no tokenizer.json"),
     (

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.contract import AttentionWant, Batch, ContributionsWant, Output, SparseWant, Want
+from model.choices import ContributionsWant
+from model.contract import AttentionWant, Batch, Output, SparseWant, Want
 from model.encoder.interventions import GradientPoint, Side
 from model.errors import InferenceError
 from model.progress import Progress
