@@ -6,7 +6,8 @@ length per request:
 - closed: several connections, each of which sends its next request after its answer (a closed loop); the
   highest rate of good answers is the best rate;
 - calm: a fixed 0.3 times the best rate, without waiting for answers (an open loop);
-- overload: four times the best rate, in an open loop;
+- overload: four times the best rate, in an open loop, for a minute: what fills the queue is work too, that is
+  answered after the phase and counts as lost (in 20 s a twentieth of the rate);
 - calm again: as before, once no request of the overload is in flight.
 
 `in flight` is the most requests that waited for an answer at once, and `backlog` how long answers kept coming
@@ -18,7 +19,7 @@ timer in the loop, `sent late` the delay of a request, and the latency of refusa
 times in which the client's loop stood still. The service runs with the settings in the environment
 (`HEADLIGHT_…`).
 
-    python -m benchmarks.service.overload --data sts-dev.tsv [--factor 4] [--seconds 20]
+    python -m benchmarks.service.overload --data sts-dev.tsv [--factor 4] [--seconds 60]
 """
 
 import argparse
@@ -79,7 +80,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--connections", type=int, nargs="+", default=[4, 8], help="of the closed loops")
     parser.add_argument("--factor", type=float, default=4.0, help="overload, in multiples of the best rate")
     parser.add_argument("--calm", type=float, default=0.3, help="calm load, in multiples of the best rate")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of the overload")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of the overload")
     parser.add_argument("--closed-seconds", type=float, default=10.0, help="of each closed loop")
     parser.add_argument("--calm-seconds", type=float, default=20.0, help="of each calm phase")
     return parser.parse_args()
