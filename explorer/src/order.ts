@@ -87,6 +87,7 @@ import "./views/maps/neuron.js";
 import "./views/headPanel.js";
 import "./views/heads.js";
 import "./layout/firstLook.js";
+import "./views/lens.js";
 import "./views/why/effects.js";
 import "./views/why/scores.js";
 import "./views/why/words.js";
