@@ -10,6 +10,7 @@ import pytest
 
 from headlight_client import Explorer, Headlight
 from headlight_client.notebook.fields import FIELDS, VIEWS, checked
+from headlight_client.notebook.widget import _ASKED, _SAVED_ROUTES
 from service.explorer.page import FOLDER
 from tests.client.test_notebook import numbers
 from tests.support.serving import ROOT, Service
@@ -48,6 +49,14 @@ def test_python_knows_the_views() -> None:
     assert tuple(re.findall(r'\{ name: "(\w+)"', "".join(sources))) == VIEWS
 
 
+def test_python_knows_the_routes() -> None:
+    """Those that the page asks; what it asks in JSON is saved, but for `/info`, which the maps have."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.ts*"))
+    questions = set(re.findall(r'path: "(/\w+)"', sources))
+    assert set(_ASKED) == questions | set(re.findall(r'wireOf\("(/\w+)"', sources))
+    assert set(_SAVED_ROUTES) == questions - {"/info"}
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -63,6 +72,8 @@ def test_python_knows_the_views() -> None:
         ({"edges": 2.5}, "edges is 2.5: pass a whole number from 1 to 40"),
         ({"edges": True}, "edges is True"),
         ({"model": 3}, "model is 3: pass a string of at most 500 characters"),
+        ({"lens": [1]}, r"lens is \[1\]: pass a pair \(hidden state, position\), each from 0 to 99,999"),
+        ({"lens": [0, -1]}, "pass a pair"),
         ({"text": "\ud800"}, "without half characters"),
     ],
 )

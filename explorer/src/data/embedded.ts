@@ -49,7 +49,7 @@ export class EmbeddedSource implements Source {
   async ask(question: Question) {
     const found = this.data.answers?.[questionKey(question)];
     if (found === undefined) {
-      throw new Error("This file does not hold that explanation. Open the explorer of a service for it.");
+      throw new Error("This file does not hold that. Open the explorer of a service for it.");
     }
     return found;
   }

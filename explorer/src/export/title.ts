@@ -4,7 +4,7 @@ import type { Overview } from "../data/overview.js";
 import { headName, type Store } from "../state/store.js";
 
 /** Views of all heads have none of their own in the title. */
-const OF_ALL = new Set(["heads", "fingerprints", "pairs", "table"]);
+const OF_ALL = new Set(["heads", "fingerprints", "pairs", "table", "lens"]);
 const CHARACTERS = 300;
 
 /** Model, layers and heads, and text. */

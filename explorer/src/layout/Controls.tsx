@@ -106,7 +106,7 @@ function Kinds() {
 
 interface ChoiceProps<T extends string> {
   label: string;
-  of: Signal<T>;
+  of: Pick<Signal<T>, "value">;
   names: Record<T, string>;
   change?: (value: T) => void;
 }

@@ -87,6 +87,8 @@ export const FIELDS = {
   flowHeads: oneOf(FLOW_HEADS),
   /** The heads whose output is 0 in the run that is shown. */
   ablated: list(headId),
+  /** The hidden state and the token whose words are listed; null is the last state, of a mask if there is one. */
+  lens: { initial: null, parse: headId } as Field<HeadId | null>,
   method: oneOf(METHODS),
   unit: oneOf(UNITS),
   /** The label that is explained; null is the predicted one. */

@@ -273,6 +273,7 @@ export class Store {
       this.fields.heads.value = [];
     }
     this.fields.pinned.value = [];
+    this.fields.lens.value = null;
   }
 
   /** Make a head the current one. One of several that are chosen leaves the others so. */

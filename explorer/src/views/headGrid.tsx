@@ -1,6 +1,6 @@
-/** A table of layers and heads with a button for each head, which opens it. */
+/** Tables of buttons: of layers and heads with a button for each head, which opens it. */
 
-import type { ComponentChildren } from "preact";
+import type { ButtonHTMLAttributes, ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import type { Overview } from "../data/overview.js";
 import { useStore } from "../layout/context.js";
@@ -22,64 +22,97 @@ interface HeadGridProps {
 
 export function HeadGrid({ overview, label, cell, class: look, switches }: HeadGridProps) {
   const store = useStore();
-  const grid = useRef<HTMLTableElement>(null);
-  /** The one cell that the Tab key reaches. */
-  const reached = useSignal<HeadId>(store.current.peek());
   const chosen = store.heads.value;
-  const move = (event: KeyboardEvent, id: HeadId): void => {
-    const next = arrowed(event, id);
-    grid.current!.querySelector<HTMLElement>(`[data-head="${next}"]`)?.focus();
-  };
+  return (
+    <Grid
+      label="Heads, a row for each layer"
+      class={look}
+      rows={numbers(overview.layers).map((layer) => `L${layer}`)}
+      columns={numbers(overview.heads).map((head) => `H${head}`)}
+      first={store.current.peek()}
+      cell={(id) => ({
+        "data-head": id,
+        "aria-pressed": switches ? switches.pressed(id) : chosen.some((other) => sameHead(other, id)),
+        "aria-current": switches === undefined && sameHead(store.current.value, id),
+        "aria-label": label(id),
+        title: headName(id),
+        onClick: (event) => {
+          if (switches) switches.press(id);
+          else if (isShifted(event)) store.toggleHead(id);
+          else store.openHead(id);
+        },
+        onDblClick: () => {
+          if (switches === undefined) store.chooseHeads([id]);
+        },
+        children: cell(id),
+      })}
+    />
+  );
+}
+
+interface GridProps {
+  readonly label: string;
+  readonly class: string;
+  readonly rows: readonly string[];
+  readonly columns: readonly string[];
+  /** The cell that the Tab key reaches, until another has the focus. */
+  readonly first: HeadId;
+  /** The properties of the button in a row and a column. */
+  cell(id: HeadId): ButtonHTMLAttributes & { "data-head"?: HeadId };
+  /** Called with the cell under the pointer or with the focus, and with null when it is left. */
+  point?(id: HeadId | null): void;
+}
+
+/** A table of buttons with names of rows and columns; arrow keys lead from one to the next. */
+export function Grid({ label, class: look, rows, columns, first, cell, point }: GridProps) {
+  const grid = useRef<HTMLTableElement>(null);
+  const reached = useSignal<HeadId>(first);
+  const leave = () => point?.(null);
   return (
     <div class="scroll">
       <table
         class={look !== "cell" ? "grid wide" : "grid"}
         ref={grid}
-        aria-label="Heads, a row for each layer"
-        style={{ "--layers": overview.layers, "--heads": overview.heads }}
+        aria-label={label}
+        style={{ "--layers": rows.length, "--heads": columns.length }}
+        onPointerLeave={leave}
+        onFocusOut={leave}
       >
         <thead>
           <tr>
             <td />
-            {numbers(overview.heads).map((head) => (
-              <th scope="col" key={head}>
-                {`H${head}`}
+            {columns.map((name, column) => (
+              <th scope="col" key={column}>
+                {name}
               </th>
             ))}
           </tr>
         </thead>
         <tbody>
-          {numbers(overview.layers).map((layer) => (
-            <tr key={layer}>
-              <th scope="row">{`L${layer}`}</th>
-              {numbers(overview.heads).map((head) => {
-                const id = [layer, head] as const;
+          {rows.map((name, row) => (
+            <tr key={row}>
+              <th scope="row">{name}</th>
+              {columns.map((_, column) => {
+                const id = [row, column] as const;
                 return (
-                  <td key={head}>
+                  <td key={column}>
                     <button
                       type="button"
-                      data-head={id}
                       class={look}
-                      aria-pressed={switches ? switches.pressed(id) : chosen.some((other) => sameHead(other, id))}
-                      aria-current={switches === undefined && sameHead(store.current.value, id)}
-                      aria-label={label(id)}
-                      title={headName(id)}
                       tabIndex={sameHead(reached.value, id) ? 0 : -1}
+                      onPointerOver={() => point?.(id)}
                       onFocus={() => {
                         reached.value = id;
+                        point?.(id);
                       }}
-                      onClick={(event) => {
-                        if (switches) switches.press(id);
-                        else if (isShifted(event)) store.toggleHead(id);
-                        else store.openHead(id);
+                      onKeyDown={(event) => {
+                        const [down, right] = arrowed(event, id) ?? [];
+                        // The first row and column have the names.
+                        if (down !== undefined)
+                          grid.current!.rows[down + 1]?.cells[right! + 1]?.querySelector("button")?.focus();
                       }}
-                      onDblClick={() => {
-                        if (switches === undefined) store.chooseHeads([id]);
-                      }}
-                      onKeyDown={(event) => move(event, id)}
-                    >
-                      {cell(id)}
-                    </button>
+                      {...cell(id)}
+                    />
                   </td>
                 );
               })}
@@ -106,6 +139,7 @@ const STEPS: Record<string, [down: number, right: number]> = {
   ArrowLeft: [0, -1],
 };
 
-function numbers(count: number): number[] {
+/** From 0 on. */
+export function numbers(count: number): number[] {
   return Array.from({ length: count }, (_, i) => i);
 }

@@ -6,7 +6,7 @@ import { weightText } from "../drawing/numbers.js";
 import { allHeads, sortedHeads } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
 import type { HeadId } from "../state/fields.js";
-import { headName, sameHead } from "../state/store.js";
+import { headName, type Store, sameHead } from "../state/store.js";
 import { HeadGrid } from "./headGrid.js";
 import { ScaleBar } from "./scaleBar.js";
 
@@ -43,10 +43,14 @@ export function RatedGrid({ overview, rate, title, ascending = false }: Rated) {
 
 /** A number on its colour. */
 export function ValueCell({ value, share }: { value: number; share: number }) {
-  const store = useStore();
-  const inks = highlights(store.fields.colours.value, store.dark.value);
+  return <span style={colouredBy(useStore(), share)}>{weightText(value)}</span>;
+}
+
+/** The ground and the ink of a share from 0 to 1. */
+export function colouredBy({ fields, dark }: Store, share: number) {
+  const inks = highlights(fields.colours.value, dark.value);
   const { background, ink } = inks[Math.round(Math.min(Math.max(share || 0, 0), 1) * (inks.length - 1))]!;
-  return <span style={{ backgroundColor: background, color: ink }}>{weightText(value)}</span>;
+  return { backgroundColor: background, color: ink };
 }
 
 /** The heads with most of it, or least; a click opens one. */

@@ -2,6 +2,7 @@
 
 import { FingerprintsView } from "./fingerprints.js";
 import { HeadsView } from "./heads.js";
+import { LensView } from "./lens.js";
 import { FlowView } from "./maps/flow.js";
 import { LinesView } from "./maps/lines.js";
 import { MatrixView } from "./maps/matrix.js";
@@ -22,5 +23,6 @@ export const SINGLE_VIEWS: readonly ViewEntry[] = [
   { name: "neuron", title: "Neuron", View: NeuronView },
   { name: "pairs", title: "Pair blocks", View: PairsView },
   { name: "table", title: "Table", View: TableView },
+  { name: "lens", title: "Logit lens", View: LensView },
   { name: "why", title: "Why", View: WhyView, stays: true },
 ];

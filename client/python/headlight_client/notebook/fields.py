@@ -10,8 +10,11 @@ from typing import Any, TypeAlias
 _TEXT, _NAME = 1_000_000, 500
 """Characters, as JavaScript counts them."""
 _LARGEST_INDEX, _LONGEST_LIST = 99_999, 2_000
-_SINGLE_VIEWS = ("text", "heads", "fingerprints", "lines", "matrix", "flow", "neuron", "pairs", "table")
-VIEWS = (*_SINGLE_VIEWS, "why", "compare", "dataset")
+_SINGLE_VIEWS = (
+    *("text", "heads", "fingerprints", "lines", "matrix", "flow"),
+    *("neuron", "pairs", "table", "lens", "why"),
+)
+VIEWS = (*_SINGLE_VIEWS, "compare", "dataset")
 _SWITCH = ("off", "on")
 _SHOWN = 60
 """Characters of a value that a message quotes."""
@@ -66,6 +69,13 @@ def _head(value: Any) -> list[int]:
     return [_index(layer), _index(head)]
 
 
+def _state_of_token(value: Any) -> list[int]:
+    try:
+        return _head(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"a pair (hidden state, position), each from 0 to {_LARGEST_INDEX:,}") from None
+
+
 _long = partial(_text, characters=_TEXT)
 _heads = partial(_list, item=_head, told="pairs (layer, head)")
 _switch = partial(_one_of, values=_SWITCH)
@@ -100,6 +110,7 @@ FIELDS: Mapping[str, Check] = {
     "sinks": partial(_one_of, values=("keep", "drop")),
     "flowHeads": partial(_one_of, values=("all", "chosen")),
     "ablated": _heads,
+    "lens": _state_of_token,
     "method": partial(_one_of, values=("auto", "parts", "occlusion", "gradient")),
     "unit": partial(_one_of, values=("word", "token", "sentence")),
     "label": _text,

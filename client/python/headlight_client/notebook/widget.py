@@ -14,9 +14,9 @@ from headlight_client.notebook.assets import assets
 from headlight_client.notebook.fields import checked
 from headlight_client.notebook.held import Keeper
 
-_ASKED = ("/info", "/attention", "/similarity", "/tokenize", "/explain", "/predict", "/rerank")
+_ASKED = ("/info", "/attention", "/encode", "/similarity", "/tokenize", "/explain", "/predict", "/rerank")
 """The routes that the explorer asks."""
-_SAVED_ROUTES = ("/similarity", "/explain", "/predict", "/rerank")
+_SAVED_ROUTES = ("/encode", "/similarity", "/explain", "/predict", "/rerank")
 """Those of them whose answers are saved beside the maps."""
 _HEADERS = ("content-type", "x-request-id", "retry-after", "retry-after-ms")
 _SETTLED_S = 1.0
