@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from service.clients.turns import Turns
 from service.engine.admission import DeadlineTooShort, OverloadedError, Retry
 from service.engine.engine import Engine
-from service.engine.permit import Permit
+from service.engine.permit import AS_LARGE, Permit
 from service.problems import Problem
 
 # While at most this many steps wait for the event loop, it has time for further requests.
@@ -35,8 +35,12 @@ class Told(NamedTuple):
     at: float
     """When it was told, in `time.monotonic` seconds."""
     retry: Retry
+    size: int = 0
+    """Of the body that was refused, in bytes."""
+    asked: float = 0.0
+    """When it has asked again before that, last."""
     patient: bool = True
-    """Whether it has not asked again before that."""
+    """Whether it has not asked again before either header said."""
 
     def waits(self, now: float) -> bool:
         """Whether it should still wait."""
@@ -44,7 +48,8 @@ class Told(NamedTuple):
 
     def is_early(self, now: float) -> bool:
         """Whether it comes before what either header named: the milliseconds are less than a minute."""
-        return now < self.at + self.retry.milliseconds / 1000
+        last = max(self.at, self.asked)
+        return now < last + self.retry.later(last - self.at).milliseconds / 1000
 
     def left(self, now: float) -> Retry | None:
         """Return the same moment, if it has not come."""
@@ -52,12 +57,16 @@ class Told(NamedTuple):
 
     def again(self, now: float) -> "Told":
         """Return it after a request before that moment."""
-        return self._replace(patient=self.patient and not self.is_early(now))
+        return self._replace(asked=now, patient=self.patient and not self.is_early(now))
 
     def admitted(self, permit: Permit, now: float) -> "Told | None":
         """Tell a request how it comes; returns what still holds if it is refused after all."""
-        permit.returned, permit.promised = self.returns(now), self.left(now)
+        permit.returned_bytes, permit.promised = self.size if self.returns(now) else 0, self.left(now)
         return None if permit.promised is None else self.again(now)
+
+    def covers(self, size: int, now: float) -> bool:
+        """Whether a body of this size comes when it was told to."""
+        return size <= AS_LARGE * self.size and self.returns(now)
 
     def returns(self, now: float) -> bool:
         """Whether what comes now comes when it was told to; some clients round what they were told.
@@ -69,6 +78,13 @@ class Told(NamedTuple):
     def over(self, now: float) -> bool:
         """Whether it has not come back in time."""
         return now > self.at + 2 * self.retry.whole + 1
+
+
+def told_after(permit: Permit, told: Told | None, now: float) -> Told | None:
+    """Return what a client was told once a request has been answered, given what it was told before."""
+    if permit.promised is not None:
+        return None if permit.retry is None else told
+    return told if permit.retry is None else Told(permit.client, now, permit.retry, permit.body_bytes)
 
 
 class Absent:
@@ -87,16 +103,18 @@ class Absent:
         self._told.setdefault(told.client, deque(maxlen=_ABSENT)).append(told)
 
     def claim(self, client: str) -> Told | None:
-        """Return what a client was told that opens a connection, if it does not come back early or late."""
-        waiting = self._told.get(client)
-        if waiting is None:
-            return None
+        """Return what a client was told that opens a connection, if it does not come back early or late.
+
+        First of all, what it comes in time for.
+        """
         now = time.monotonic()
-        while waiting and waiting[0].over(now):
-            waiting.popleft()
-        claimed = waiting.popleft() if waiting and not waiting[0].is_early(now) else None
-        if not waiting:
-            del self._told[client]
+        waiting = deque((one for one in self._told.pop(client, ()) if not one.over(now)), _ABSENT)
+        due = [one for one in waiting if not one.is_early(now)]
+        claimed = next((one for one in due if one.returns(now)), due[0] if due else None)
+        if claimed is not None:
+            waiting.remove(claimed)
+        if waiting:
+            self._told[client] = waiting
         return claimed
 
 

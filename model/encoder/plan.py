@@ -22,8 +22,8 @@ class Plan:
     packed sequences, or None; it is empty if nothing is changed in any. `starts` says for each sequence where
     an executor may begin, if not with its embeddings; the sequences are in the order of these states, and
     none are there if all begin with their embeddings. `read` says of each sequence which of its tokens are
-    read in the last hidden state, None for all; it is empty if all are read of each. Who ignores `starts` and
-    `read` computes the same.
+    read in the last hidden state, None for all; it is empty if all are read of each. An executor that ignores
+    `starts` and `read` computes the same.
     """
 
     states: Collection[int]

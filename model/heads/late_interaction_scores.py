@@ -10,8 +10,6 @@ from model.contract import FloatArray
 
 _BLOCK_NUMBERS = 2**20
 """Dot products in one block: four megabytes."""
-
-
 _MAX_SIM = Interaction()
 
 

@@ -263,11 +263,9 @@ class TorchBackend:
         observer = BatchObserver(packing, wants, self.device, kernels=kernels, tasks=[task[i] for i in order])
         last = self.info.layers
         wanted = {state for want in wants for state in want.states(last)}
-        plan = observer.plan(wanted, self.info.heads, progress, _in_order(starts, order))
-        if not any(start.state == last for start in starts.values()):
-            every = zip(wants, packing.lengths, strict=True)
-            read = [tokens_read(want, length, last, self._heads.predictor) for want, length in every]
-            plan = replace(plan, read=read)
+        every = zip(wants, packing.lengths, strict=True)
+        read = [tokens_read(want, length, last, self._heads.predictor) for want, length in every]
+        plan = replace(observer.plan(wanted, self.info.heads, progress, _in_order(starts, order)), read=read)
         states: dict[int, Tensor] = self.encoder(
             torch.from_numpy(ids).to(self.device),
             torch.from_numpy(segments).to(self.device),

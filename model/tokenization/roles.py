@@ -23,7 +23,7 @@ from model.tokenization.tokenizer import Side, Text, TextTokenizer, Truncation, 
 T = TypeVar("T")
 
 _MOST_POOLED = 4096
-"""Tokens of a text whose vectors are clustered: the distances of all pairs take 128 megabytes."""
+"""Tokens of a text whose vectors are clustered: distances of all pairs take 350 megabytes for a moment."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,10 @@ _LOW = 2 / 3
 _SPREAD = 1 / 10
 _LONGEST_S = 600.0
 """The longest time after which a client is told to come back."""
+# Of what may come back at once, how much of one client's others wait for: half of what the queue takes.
+_SHARE = 2
+# How many clients are remembered for that.
+_REMEMBERED = 1024
 _LONGEST_MS = 59_000
 """The same in milliseconds, which libraries read that take a minute or more for a mistake: they come back at
 once then, or never. This way they come back too early once a minute, and are told the rest."""
@@ -81,11 +85,13 @@ class Backlog:
         """Return how many processes share the device: this one, and siblings with more work than that."""
         return 1 + sum(other[WORK] > 1e9 * seconds for other in self._counters.others)
 
+    def here(self, model: str) -> float:
+        """Return the part of the other models of this process, in seconds."""
+        return sum(seconds for name, seconds in self._by_model.items() if name != model)
+
     def beside(self, model: str | None = None) -> float:
         """Return the part of other models and processes, in seconds; without a model, that of all."""
-        own = self._seconds
-        if model is not None:
-            own = sum(seconds for name, seconds in self._by_model.items() if name != model)
+        own = self._seconds if model is None else self.here(model)
         return own + self._counters.elsewhere(WORK) / 1e9
 
 
@@ -169,7 +175,8 @@ def _allowed_s(demand: Demand, load: Load, limit_s: float) -> float:
 
 def _allowed_here_s(demand: Demand, load: Load, limit_s: float) -> float:
     """Return how much of its process's own work may be before a request, in seconds."""
-    return (1 - _RESERVED) * limit_s / load.sharers - demand.seconds
+    part = 1.0 if _is_light(demand, load, limit_s) else 1 - _RESERVED
+    return part * limit_s / load.sharers - demand.seconds
 
 
 def _is_light(demand: Demand, load: Load, limit_s: float) -> bool:
@@ -204,8 +211,9 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class QueueFull:
-    """Why a queue refuses a request, and others like it; times are in seconds."""
+    """Why a queue refuses a client's request, and others like it; times are in seconds."""
 
+    client: str
     wait_s: float
     """After which it would find room."""
     seconds: float
@@ -213,39 +221,81 @@ class QueueFull:
     burst_s: float
     """That requests may take together which come back at once."""
     times: "RetryTimes"
+    sharers: int = 1
+    """How many processes share the device."""
 
     def retry(self) -> Retry:
         """Give one of them a time to come back."""
-        return self.times.after(self.wait_s, self.seconds, self.burst_s)
+        return self.times.after(self.client, self.wait_s, self.seconds, self.burst_s, sharers=self.sharers)
+
+
+@dataclass(slots=True)
+class _Given:
+    """What a client was given: until when its times last, and for how much work from `since` on."""
+
+    until: float = 0.0
+    whole_until: float = 0.0
+    seconds: float = 0.0
+    since: float = 0.0
 
 
 class RetryTimes:
     """Gives refused requests times to come back, one after the other, as the device will be free for them.
 
-    The processes of a service tell each other by `counters` until when they have given times.
+    The processes of a service tell each other by `counters` until when they have given times. A client that
+    was given as much as it may have in the queue is given further times behind its own: so the others do not
+    wait for what it only announces.
     """
 
     def __init__(self, counters: Counters | None = None) -> None:
         self._counters = counters or single_process()
+        self._clients: dict[str, _Given] = {}
 
-    def after(self, wait_s: float, seconds: float, burst_s: float, now: float | None = None) -> Retry:
-        """Return when a request that takes some seconds should come back.
+    def after(
+        self,
+        client: str,
+        wait_s: float,
+        seconds: float,
+        burst_s: float,
+        now: float | None = None,
+        *,
+        sharers: int = 1,
+    ) -> Retry:
+        """Return when a client's request that takes some seconds should come back.
 
-        It would find room after `wait_s`, and requests of `burst_s` together fit at once.
+        It would find room after `wait_s`, and requests of `burst_s` together fit at once; so many processes
+        share the device.
         """
         now = time.monotonic() if now is None else now
-        at = self._book(RETRY_AT, now + wait_s, seconds, now)
-        whole = self._book(RETRY_AT_WHOLE, at, seconds / min(1.0, max(burst_s, seconds, 1e-3)), now)
+        if len(self._clients) >= _REMEMBERED:
+            self._clients.clear()
+        own = self._clients.setdefault(client, _Given())
+        waiting_s = max(0.0, own.seconds - (now - own.since))
+        behind_own = waiting_s > 0 and waiting_s + seconds > _SHARE * burst_s
+        own.seconds, own.since = waiting_s + seconds, now
+        whole_s = seconds / min(1.0, max(burst_s, seconds, 1e-3))
+        if behind_own:
+            at = _spread(max(now + wait_s, own.until), seconds, now)
+            whole = _spread(max(at, own.whole_until), whole_s, now)
+            seconds, whole_s = sharers * seconds, sharers * whole_s
+        else:
+            at = self._book(RETRY_AT, now + wait_s, seconds, now)
+            whole = self._book(RETRY_AT_WHOLE, at, whole_s, now)
+        own.until, own.whole_until = at + seconds, whole + whole_s
         return Retry(at - now, max(1, math.ceil(whole - now)))
 
     def _book(self, counter: int, soonest: float, seconds: float, now: float) -> float:
         """Give a time that is not before `soonest`, and the seconds that follow it."""
         counters = self._counters
-        at = max(soonest, counters.own[counter] / 1e9)
-        for other in counters.others:
-            at = max(at, other[counter] / 1e9)
-        at += _SPREAD * seconds * random.random()  # noqa: S311 - not a secret
-        if at - now > _LONGEST_S:
-            return now + _LONGEST_S - random.random()  # noqa: S311
-        counters.own[counter] = int(1e9 * (at + seconds))
+        at = _spread(
+            max(soonest, *(one[counter] / 1e9 for one in (counters.own, *counters.others))), seconds, now
+        )
+        if at - now < _LONGEST_S - 1:
+            counters.own[counter] = int(1e9 * (at + seconds))
         return at
+
+
+def _spread(soonest: float, seconds: float, now: float) -> float:
+    """Return a time soon after the soonest, but not after the longest that is told."""
+    at = soonest + _SPREAD * seconds * random.random()  # noqa: S311 - not a secret
+    return min(at, now + _LONGEST_S - random.random())  # noqa: S311

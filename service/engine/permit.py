@@ -8,6 +8,8 @@ from typing import Any
 from model.contract import Encoding, Want
 from service.engine.admission import Retry
 
+AS_LARGE = 2
+"""A body is as large as another if it is at most so many times larger: prompts count in what was read."""
 _MANY_TOKENS = 4096
 """Freed in half a millisecond: each token has objects of its own in all columns."""
 
@@ -36,8 +38,8 @@ class Permit:
     """Whether its connection has been the only one in use of late."""
     few_connections: bool = False
     """Whether it has been one of only a few."""
-    returned: bool = False
-    """Whether it comes back after a refusal, when it was told to."""
+    returned_bytes: int = 0
+    """The size of the body that was told to come back now; 0 if none was."""
     promised: Retry | None = None
     """When it should come back, if it comes back before that."""
     retry: Retry | None = None
@@ -46,6 +48,11 @@ class Permit:
     """Whether a model's queue has taken it, or it was run at once."""
     emptied: tuple[list[Any], ...] = ()
     """Lists to be emptied beside the event loop once it has ended (`service/system/off_loop.py`)."""
+
+    @property
+    def returned(self) -> bool:
+        """Whether it comes back after a refusal when it was told to, and is about as large as it was then."""
+        return 0 < self.body_bytes <= AS_LARGE * self.returned_bytes
 
     def keep(self, encodings: Sequence[Encoding], wants: Sequence[Want], tokens: int) -> None:
         """Keep many `tokens` until the request has ended, so that the event loop does not have to free them.

@@ -320,8 +320,9 @@ class WaitingQueue:
     def _load(self, client: str) -> Load:
         """Return what is before a further request of a client."""
         clients = self._clients
-        here_s = self._work_s()
-        seconds = here_s + self._backlog.beside(self._name)
+        work_s = self._work_s()
+        here_s = work_s + self._backlog.here(self._name)
+        seconds = work_s + self._backlog.beside(self._name)
         own_s = self._throughput.seconds(clients.occupancy(client))
         sharers = self._backlog.sharers(LIGHT * self.timeout_s)
         return Load(seconds, min(own_s, seconds), clients.backlogged, here_s, sharers)
@@ -341,8 +342,10 @@ class WaitingQueue:
         limit_s = min(self.timeout_s, self.max_tokens / rate) if rate else self.timeout_s
         # What is let in on arrival for the time of one text will mostly run as long as all of its tokens.
         whole = replace(demand, seconds=max(demand.seconds, self._throughput.seconds(demand.tokens)))
-        soonest_s = wait_s(whole, self._load(demand.client), limit_s)
-        return QueueFull(soonest_s, whole.seconds, _AT_ONCE * limit_s, self._retry_times)
+        whole = replace(whole, seconds=min(whole.seconds, max(limit_s, demand.seconds)))
+        load = self._load(demand.client)
+        soonest_s, burst_s = wait_s(whole, load, limit_s), _AT_ONCE * limit_s
+        return QueueFull(demand.client, soonest_s, whole.seconds, burst_s, self._retry_times, load.sharers)
 
     def _fits(self, demand: Demand, tolerance: float) -> bool:
         limit = tolerance * self.max_tokens

@@ -16,7 +16,7 @@ from service.http.request_body import ABANDON_FACTOR
 from service.http.request_context import RequestContext, open_context, request_id
 from service.lifecycle import ServiceState
 from service.problems import Problem
-from service.refusals import Told
+from service.refusals import Told, told_after
 from service.sharing.connections import Channel
 from service.telemetry.metrics import CLIENT_GONE, SLOW_READER, UNMATCHED
 
@@ -237,8 +237,7 @@ class Protocol(Parsing):
         self.server_state.total_requests += 1
         self._idle_since = time.monotonic()
         permit = self._served.context.permit
-        if permit.retry is not None and permit.promised is None:
-            self._told = Told(permit.client, self._idle_since, permit.retry)
+        self._told = told_after(permit, self._told, self._idle_since)
         if self.transport.is_closing():
             self._reader.expect()
         elif self.pipeline:
@@ -273,7 +272,8 @@ class Protocol(Parsing):
         told, which only this process knows.
         """
         self._leaves_to = channel
-        stays = self._state.draining or not self.idle or self._refusal is not None or self._told is not None
+        waits = self._told is not None and not self._told.over(time.monotonic())
+        stays = self._state.draining or not self.idle or self._refusal is not None or waits
         if channel is None or stays:
             return
         self.transport.pause_reading()  # what arrives from here on is for the other process

@@ -88,7 +88,7 @@ class Door:
         if size > self._state.settings.max_body_bytes:
             return False
         now = time.monotonic()
-        refusal = self._state.refusal(client, size, returned=told is not None and told.returns(now))
+        refusal = self._state.refusal(client, size, returned=told is not None and told.covers(size, now))
         if refusal is None:
             return True
         left = told and told.left(now)
@@ -96,7 +96,7 @@ class Door:
             told = told.again(now)
         else:
             left = refusal.retry()
-            told = Told(client, now, left)
+            told = Told(client, now, left, size)
         return _write(endpoint, refusal, told, left, now, request_id(given).encode())
 
 

@@ -92,7 +92,7 @@ def simulate(
 ) -> tuple[int, float]:
     """Send one request of each client at once; those refused come back as they were told, five times at most.
 
-    Who reads milliseconds may come before its time, and is told the same time again.
+    A client that reads milliseconds may come before its time, and is told the same time again.
 
     Returns how many were answered, and the whole time relative to that of the work. A clock of its own runs:
     the device takes `seconds` for a request, and requests are refused as a queue refuses them.
@@ -116,7 +116,7 @@ def simulate(
                 found = found.later(now - told_at)
             else:
                 found = times[client % processes].after(
-                    wait_s(demand, load, limit_s), seconds, limit_s / 4, now
+                    str(client), wait_s(demand, load, limit_s), seconds, limit_s / 4, now
                 )
             promised[client] = now, found
             later = found.whole if whole else found.milliseconds / 1000
@@ -151,7 +151,7 @@ def test_in_one_second_no_more_come_back_than_fit_at_once() -> None:
 def test_the_milliseconds_are_less_than_a_minute_and_the_seconds_are_true() -> None:
     """Libraries take more milliseconds than that for a mistake, and come back at once or never."""
     retry_times = RetryTimes()
-    times = [retry_times.after(10.0, 5.0, 10.0, now=100.0) for _ in range(1000)]
+    times = [retry_times.after("a", 10.0, 5.0, 10.0, now=100.0) for _ in range(1000)]
     assert all(0 < time.milliseconds < 60_000 and time.whole >= 1 for time in times)
     assert math.isclose(min(time.seconds for time in times), 10.0, abs_tol=1.0)
     assert times[50].whole >= 10 + 50 * 5
@@ -176,3 +176,28 @@ def test_a_sibling_that_has_little_work_takes_no_part_of_the_cores() -> None:
     for other, seconds in zip(others, (0.1, 4.0), strict=True):
         other.set("one", seconds)
     assert here.sharers(0.5) == 2
+
+
+def test_what_one_client_announces_does_not_put_off_the_others() -> None:
+    """Twenty requests that would take ten seconds each, of which none need ever come."""
+    retry_times = RetryTimes()
+    flood = [retry_times.after("flood", 5.0, 10.0, 7.5, now=100.0) for _ in range(20)]
+    assert flood[19].seconds >= 5 + 19 * 10, "its own come one after the other"
+    assert retry_times.after("other", 5.0, 1.0, 7.5, now=100.0).seconds < 30
+    assert retry_times.after("flood", 5.0, 10.0, 7.5, now=700.0).seconds < 30, "once they are over, as before"
+
+
+def test_light_clients_have_their_part_in_each_process() -> None:
+    """What others have filled is not theirs, and of two processes this one has half."""
+    light = Demand("light", 10, 0.01)
+    assert not exceeds(light, Load(28.0, 0.0, 3, here_s=28.0), LIMIT_S)
+    assert not exceeds(light, Load(20.0, 0.0, 3, here_s=14.0, sharers=2), LIMIT_S)
+    assert exceeds(replace(light, seconds=3.0), Load(20.0, 0.0, 3, here_s=14.0, sharers=2), LIMIT_S)
+
+
+def test_other_models_of_the_process_count_as_its_own() -> None:
+    """They take their turns with it."""
+    backlog = Backlog()
+    backlog.set("one", 1.0)
+    backlog.set("two", 2.0)
+    assert backlog.here("one") == 2.0
