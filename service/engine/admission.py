@@ -18,13 +18,13 @@ _LOW = 2 / 3
 _SPREAD = 1 / 10
 _LONGEST_S = 600.0
 """The longest time after which a client is told to come back."""
+_MINUTE_S, _LONGEST_MS = 59.0, 59_000
+"""The same in milliseconds, which libraries read that take a minute or more for a mistake: they come back at
+once then, or never. This way they come back too early once a minute, and are told the rest."""
 # Of what may come back at once, how much of one client's others wait for: half of what the queue takes.
 _SHARE = 2
 # How many clients are remembered for that.
 _REMEMBERED = 1024
-_LONGEST_MS = 59_000
-"""The same in milliseconds, which libraries read that take a minute or more for a mistake: they come back at
-once then, or never. This way they come back too early once a minute, and are told the rest."""
 
 
 class OverloadedError(Exception):
@@ -275,27 +275,33 @@ class RetryTimes:
         own.seconds, own.since = waiting_s + seconds, now
         whole_s = seconds / min(1.0, max(burst_s, seconds, 1e-3))
         if behind_own:
-            at = _spread(max(now + wait_s, own.until), seconds, now)
-            whole = _spread(max(at, own.whole_until), whole_s, now)
+            at = _spread(max(now + wait_s, own.until), seconds, now + _LONGEST_S)
+            whole = _spread(max(at, own.whole_until), whole_s, _latest_whole(at, now))
             seconds, whole_s = sharers * seconds, sharers * whole_s
         else:
-            at = self._book(RETRY_AT, now + wait_s, seconds, now)
-            whole = self._book(RETRY_AT_WHOLE, at, whole_s, now)
+            at = self._book(RETRY_AT, now + wait_s, seconds, now + _LONGEST_S)
+            whole = self._book(RETRY_AT_WHOLE, at, whole_s, _latest_whole(at, now))
         own.until, own.whole_until = at + seconds, whole + whole_s
         return Retry(at - now, max(1, math.ceil(whole - now)))
 
-    def _book(self, counter: int, soonest: float, seconds: float, now: float) -> float:
-        """Give a time that is not before `soonest`, and the seconds that follow it."""
+    def _book(self, counter: int, soonest: float, seconds: float, latest: float) -> float:
+        """Give a time that is not before `soonest`, and, unless that is too late, the seconds that follow."""
         counters = self._counters
-        at = _spread(
-            max(soonest, *(one[counter] / 1e9 for one in (counters.own, *counters.others))), seconds, now
-        )
-        if at - now < _LONGEST_S - 1:
+        soonest = max(soonest, *(one[counter] / 1e9 for one in (counters.own, *counters.others)))
+        at = _spread(soonest, seconds, latest)
+        if at >= soonest:
             counters.own[counter] = int(1e9 * (at + seconds))
         return at
 
 
-def _spread(soonest: float, seconds: float, now: float) -> float:
-    """Return a time soon after the soonest, but not after the longest that is told."""
-    at = soonest + _SPREAD * seconds * random.random()  # noqa: S311 - not a secret
-    return min(at, now + _LONGEST_S - random.random())  # noqa: S311
+def _latest_whole(at: float, now: float) -> float:
+    """Return until when a client may be told to come, in whole seconds, whose time is `at`.
+
+    For the sake of whole seconds, one with a short request need not wait for more than a minute.
+    """
+    return min(max(at + 1, now + _MINUTE_S), now + _LONGEST_S)
+
+
+def _spread(soonest: float, seconds: float, latest: float) -> float:
+    """Return a time soon after the soonest, or in the last second before the latest that is told."""
+    return min(soonest + _SPREAD * seconds * random.random(), latest - random.random())  # noqa: S311 - no secret

@@ -201,3 +201,11 @@ def test_other_models_of_the_process_count_as_its_own() -> None:
     backlog.set("one", 1.0)
     backlog.set("two", 2.0)
     assert backlog.here("one") == 2.0
+
+
+def test_short_requests_are_not_told_more_than_a_minute_for_the_sake_of_whole_seconds() -> None:
+    """A hundred requests of 36 ms: clients that read whole seconds come back in a minute at the latest."""
+    retry_times = RetryTimes()
+    times = [retry_times.after(str(i), 0.01, 0.036, 0.018, now=100.0) for i in range(100)]
+    assert max(time.seconds for time in times) < 6
+    assert max(time.whole for time in times) < 60
