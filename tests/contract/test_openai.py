@@ -378,9 +378,7 @@ def test_what_would_fail_again_says_so(failing: Service) -> None:
     failed = post(failing, {"input": POISON}, PATH)
     assert_error(failed, 500, None, "")
     tried = (post(failing, {"input": [LONG] * 64}, PATH, X_Request_Timeout_Ms="1") for _ in range(50))
-    late = next(
-        one for one in tried if one.status_code != 429
-    )  # behind the failed batch, which is about to end
+    late = next(one for one in tried if one.status_code != 429)  # 429: behind the batch that failed
     assert_error(late, 504, None, "was not ready within")
     assert [one.headers["x-should-retry"] for one in (failed, late)] == ["false", "false"]
     refused = post(failing, {"input": "a", "dimensions": 0}, PATH)
