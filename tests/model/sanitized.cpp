@@ -645,6 +645,11 @@ void try_layers(Attend attend, AddNorm add_normed, Multiply multiply_all, int64_
                nullptr, mixed.data(), nullptr, 0, wide.data(), narrow.data(), std::max(row, inner), stream.data(), to.data(), into.data(),
                observed.data(), &attention, ends};
     if (!up_to(2)) try_stopping(all);
+    std::vector<int64_t> chosen;  // rows of the last state
+    for (int64_t token = 0; token < tokens; token++)
+        if (up_to(1)) chosen.push_back(token);
+    const bool chooses = !ends && !chosen.empty() && up_to(1);
+    if (chooses) all.chosen = chosen.data(), all.chosen_count = (int64_t)chosen.size();
     Progress progress{};
     if (up_to(1)) all.progress = &progress;
     const int64_t most = 4 * count - 3 * ends;
@@ -652,7 +657,7 @@ void try_layers(Attend attend, AddNorm add_normed, Multiply multiply_all, int64_
     const int outcome = headlight_run_layers(&all);
     expect(outcome == (fails ? NO_MEMORY : DONE), "the outcome of layers", outcome, fails, tokens);
     if (fails) return;
-    const int64_t steps = most + 3 * count - 2 * ends - (ends && !observed[0]);  // attention and two norms, too
+    const int64_t steps = most + 3 * count - 2 * ends - (ends && !observed[0]) + 2 * chooses;  // attention and two norms, too
     expect(progress.layers == (all.progress ? count : 0), "layers", (double)progress.layers, (double)count, tokens);
     expect(progress.steps == (all.progress ? steps : 0), "steps", (double)progress.steps, (double)steps, tokens);
     expect(products.done == most, "products", (double)products.done, (double)most, count);
@@ -678,7 +683,15 @@ void try_layers(Attend attend, AddNorm add_normed, Multiply multiply_all, int64_
         };
         add_norm(product(layers[i].output, again));
         add_norm(product(layers[i].outer, product(layers[i].inner, state)));
-        expect(!to[i] || states[i] == state, "a state", 0, 0, i);
+        if (chooses && i + 1 == count) {
+            const float *last = to[i] ? states[i].data() : stream.data();
+            for (const int64_t token : chosen) {
+                const bool same = std::equal(last + token * size, last + (token + 1) * size, state.data() + token * size);
+                expect(same, "a chosen row", 0, 1, token);
+            }
+        } else {
+            expect(!to[i] || states[i] == state, "a state", 0, 0, i);
+        }
     }
 }
 
