@@ -92,12 +92,12 @@ class ModelFolder:
     @property
     def head(self) -> HeadInfo | None:
         """What the model predicts without a head among its weights."""
-        if not self.token_dense:
-            if not self.layout.multi_vector:
-                return None
+        if self.token_dense:
+            size = len(self.token_dense[-1].bias)
+        elif self.layout.multi_vector:
             size = self.config.hidden_size
         else:
-            size = len(self.token_dense[-1].bias)
+            return None
         kind: HeadKind = "late_interaction" if self.token_weights is None else "hybrid"
         return HeadInfo(kind, size=size, interaction=self.layout.interaction)
 

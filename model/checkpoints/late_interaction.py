@@ -102,8 +102,8 @@ def read_multi_vector_roles(
 ) -> dict[Role, RoleRules]:
     """Read the settings of a MultiVectorEncoder of sentence-transformers; raises CheckpointError.
 
-    `general`, of `file`, has its prompts, `sentence` the lengths, and the folders of modules, which `paths`
-    has by their kinds, which tokens count.
+    `general`, of `file`, has its prompts and `sentence` the lengths. `paths` are the folders of its modules,
+    by kind: they say which tokens have vectors.
     """
     if general.get("truncate_dim") is not None:
         raise CheckpointError(

@@ -114,10 +114,10 @@ def head_outputs(
 def tokens_read(want: Want, length: int, last: int, predictor: Predictor | None) -> Sequence[int] | None:
     """Say which tokens of a sequence of some length are read of hidden state `last`; None: all of them."""
     lens = want.lens.layers if want.lens is not None else ()
-    pooled = predictor is not None and predictor.pooling == "cls"
-    if last in (*want.token_layers, *lens) or not all(
-        isinstance(one, LogitsWant) and pooled for one in want.heads
-    ):
+    if last in (*want.token_layers, *lens):
+        return None
+    of_first = predictor is not None and predictor.pooling == "cls"
+    if not all(of_first and isinstance(head, LogitsWant) for head in want.heads):
         return None
     read = {0} if want.heads else set()
     if want.sentence is not None and last in want.sentence.layers:

@@ -90,8 +90,8 @@ def _serves_tokens(kinds: Sequence[str]) -> bool:
         others.pop()
     layers = others[: len(others) - 1]
     served = kinds[0] == "Transformer" and others[-1:] == ["Normalize"] and {*layers} <= {"Dense"}
-    pooled = TOKEN_POOLING in kinds[: kinds.index(MASK)]  # with the tokens that the mask leaves out
-    served = served and not pooled
+    if TOKEN_POOLING in kinds[: kinds.index(MASK)]:  # with the tokens that the mask leaves out
+        return False
     return served and kinds.count(MASK) == 1 and len(kinds) <= _MODULES
 
 

@@ -18,9 +18,9 @@ _LOW = 2 / 3
 _SPREAD = 1 / 10
 _LONGEST_S = 600.0
 """The longest time after which a client is told to come back."""
-_MINUTE_S, _LONGEST_MS = 59.0, 59_000
-"""The same in milliseconds, which libraries read that take a minute or more for a mistake: they come back at
-once then, or never. This way they come back too early once a minute, and are told the rest."""
+_MINUTE_S = 59.0
+"""The longest time that `retry-after-ms` names. Libraries that read it take a minute or more for a mistake, and
+come back at once or never; with less they come back too early once a minute, and are told the rest."""
 # Of what may come back at once, how much of one client's others wait for: half of what the queue takes.
 _SHARE = 2
 # How many clients are remembered for that.
@@ -196,7 +196,7 @@ class Retry:
     @property
     def milliseconds(self) -> int:
         """The first, at least one millisecond, but less than a minute."""
-        return min(max(1, math.ceil(1000 * self.seconds)), _LONGEST_MS)
+        return max(1, math.ceil(1000 * min(self.seconds, _MINUTE_S)))
 
     def later(self, seconds: float) -> "Retry":
         """Return the same moment, told some seconds later."""

@@ -341,8 +341,8 @@ class WaitingQueue:
         rate = self._throughput.tokens_per_s
         limit_s = min(self.timeout_s, self.max_tokens / rate) if rate else self.timeout_s
         # What is let in on arrival for the time of one text will mostly run as long as all of its tokens.
-        whole = replace(demand, seconds=max(demand.seconds, self._throughput.seconds(demand.tokens)))
-        whole = replace(whole, seconds=min(whole.seconds, max(limit_s, demand.seconds)))
+        expected_s = min(self._throughput.seconds(demand.tokens), limit_s)
+        whole = replace(demand, seconds=max(demand.seconds, expected_s))
         load = self._load(demand.client)
         soonest_s, burst_s = wait_s(whole, load, limit_s), _AT_ONCE * limit_s
         return QueueFull(demand.client, soonest_s, whole.seconds, burst_s, self._retry_times, load.sharers)

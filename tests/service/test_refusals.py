@@ -23,7 +23,7 @@ def test_a_client_returns_when_it_was_told_to() -> None:
     assert one.over(110.0)
 
 
-def test_who_reads_milliseconds_is_told_the_rest_of_a_long_wait() -> None:
+def test_a_client_that_reads_milliseconds_is_told_the_rest_of_a_long_wait() -> None:
     """It comes back after a minute, before its time: it waited, but does not go before others yet."""
     one = Told("a", 100.0, Retry(150.0, 151))
     assert one.is_early(158.9)

@@ -46,10 +46,8 @@ def rows_read(read: Sequence[Sequence[int] | None], packing: Packing) -> NDArray
     if all(tokens is None for tokens in read):
         return None
     rows: list[int] = []
-    for i, tokens in enumerate(read):
-        rows += [
-            packing.starts[i] + token for token in (range(packing.lengths[i]) if tokens is None else tokens)
-        ]
+    for start, length, tokens in zip(packing.starts[:-1], packing.lengths, read, strict=True):
+        rows += [start + token for token in (range(length) if tokens is None else tokens)]
     return np.array(rows) if 0 < len(rows) <= packing.tokens / _FEWER else None
 
 
