@@ -19,8 +19,8 @@ _SPREAD = 1 / 10
 _LONGEST_S = 600.0
 """The longest time after which a client is told to come back."""
 _MINUTE_S = 59.0
-"""The longest time that `retry-after-ms` names. Libraries that read it take a minute or more for a mistake, and
-come back at once or never; with less they come back too early once a minute, and are told the rest."""
+"""The longest time that `retry-after-ms` names. Libraries that read it take a minute or more for a mistake,
+and come back at once or never; with less they come back too early once a minute, and are told the rest."""
 # Of what may come back at once, how much of one client's others wait for: half of what the queue takes.
 _SHARE = 2
 # How many clients are remembered for that.
