@@ -4,6 +4,8 @@ import gc
 import json
 import os
 import signal
+import subprocess
+import zlib
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -73,6 +75,36 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         marks = {PLAIN: [pytest.mark.repeated], "onnx": [further]} if over_http else {}
         backends = [first, *(pytest.param(name, marks=marks.get(name, ())) for name in others)]
         metafunc.parametrize("backend", backends, indirect=True, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Make a third of the cases of each test that is marked `in_turns` quick, and the others `thorough`.
+
+    They prove one sentence many times over: which third it is changes with the commit, so that all of them
+    have run after a few. A case's place is that of its name's checksum, or else cases that alternate between
+    two precisions would all be of one.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("in_turns"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    turn = _turn() if cases else 0
+    for test in cases.values():
+        test.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        for place, item in enumerate(test):
+            if place % 3 != turn:
+                item.add_marker(pytest.mark.thorough)
+
+
+def _turn() -> int:
+    """Which third of the cases the commit has: 0 to 2, and 0 where there is no repository.
+
+    The last digits choose what CI runs of the thorough files: others are taken here.
+    """
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=7", "HEAD"]
+    known = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return int(known or "0", 16) // 12 % 3
 
 
 PROMPTS = {"query": "the man: ", "passage": "hello world "}

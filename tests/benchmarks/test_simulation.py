@@ -139,6 +139,7 @@ def test_more_than_its_capacity_is_refused_and_no_more() -> None:
     assert sent[late][answered[late]].sum() / sent[late].sum() == pytest.approx(0.5, rel=0.05)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("load", [0.5, 0.7, 0.9])
 @pytest.mark.parametrize("replicas", [2, 8, 32])
 def test_the_least_loaded_is_never_worse_than_any(replicas: int, load: float) -> None:
@@ -180,6 +181,7 @@ def test_a_heavy_client_overloads_its_replica() -> None:
     assert simulate(stuck, 8, round_robin, COSTS).refused == 0
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
 def test_the_same_seed_gives_the_same_run(policy: Policy) -> None:
     """Traffic and choices are drawn from the seeds that are given, and from nothing else."""

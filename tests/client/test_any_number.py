@@ -110,6 +110,7 @@ def test_texts_are_ranked(ask: Ask, narrow: Service) -> None:
     assert [item.index for item in best] == [item.index for item in answer[:3]]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("function", [None, "cosine", "dot", "euclidean", "manhattan"])
 def test_texts_are_compared_with_each_other(ask: Ask, narrow: Service, function: Any) -> None:
     """Each pair as the service compares it, by every function, though no request has all texts."""

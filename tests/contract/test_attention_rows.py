@@ -65,6 +65,7 @@ def test_renormalized_rows_sum_to_one_again(mini: Subject, options: Any) -> None
 # --------------------------------------------------------------------------------------------- top k
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("k", [1, 3, 3.0, 100])
 @pytest.mark.parametrize(
     "options",

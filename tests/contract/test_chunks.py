@@ -144,6 +144,7 @@ def test_outputs_decide_on_the_vectors_of_the_whole_text(service: Service) -> No
     assert answer["usage"]["input_tokens"] == len(both["tokens"]), "the text is run once"
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("precision", ["float32", "int8", "ubinary"])
 @pytest.mark.parametrize("kind", [NPZ, SAFETENSORS, NDJSON])
 def test_every_format_has_the_same_chunks(service: Service, kind: str, precision: str) -> None:

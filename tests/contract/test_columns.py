@@ -59,6 +59,7 @@ def alike(found: Any, expected: Any) -> bool:
     return bool(abs(found - expected) <= 1e-5 if isinstance(expected, float) else found == expected)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("kind", [JSON, NDJSON, NPZ, SAFETENSORS])
 @pytest.mark.parametrize("name", REQUESTS)
 def test_an_answer_has_only_the_columns_that_are_named(service: Service, name: str, kind: str) -> None:

@@ -82,6 +82,7 @@ def service(
 every = pytest.mark.parametrize("name", DECODERS)
 
 
+@pytest.mark.in_turns
 @every
 @pytest.mark.parametrize("prompt", ["", *PROMPTS])
 def test_vectors_are_those_of_sentence_transformers(

@@ -34,6 +34,7 @@ def served(written: dict[str, Written]) -> Iterator[Service]:
         yield started
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("name", NAMES)
 def test_states_and_maps_are_those_of_the_saved_model(
     name: str, written: dict[str, Written], served: Service

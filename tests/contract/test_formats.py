@@ -75,6 +75,7 @@ def without_decimals(body: Json) -> Json:
     return {name: value for name, value in body.items() if name != "decimals"}
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
 @pytest.mark.parametrize("bodies", [BODIES, LARGE], ids=["short", "long"])
@@ -227,6 +228,7 @@ def test_the_order_of_refusals(service: Service) -> None:
     assert_problem(response, 404, "model-not-found")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(("kind", "name"), [(JSON, "json"), (NDJSON, "ndjson"), (NPZ, "npz")])
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
 @pytest.mark.parametrize("bodies", [BODIES, LARGE], ids=["short", "long"])

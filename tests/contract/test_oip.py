@@ -197,6 +197,7 @@ def test_bodies_may_be_compressed(tei: Service, coding: str, compress: Callable[
     assert distance(vectors(response)[0], native(tei, ALL)) <= 2e-6
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("returned", [{}, AS_BYTES])
 @pytest.mark.parametrize(
     ("accepted", "coding"),

@@ -10,6 +10,7 @@ from tests.support.backends import both_backends
 pytestmark = both_backends
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("k", [1, 4, 5.0, 256])
 @pytest.mark.parametrize(
     "options",

@@ -96,6 +96,7 @@ def assert_vectors(item: Json, written: MultiVector, text: str, role: str, bound
         assert "token_clusters" not in item
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("name", NAMES)
 def test_vectors_are_those_of_the_library(
     served: Service, folders: dict[str, MultiVector], name: str, bound: float
@@ -153,6 +154,7 @@ def scores_of(served: Service, name: str, path: str) -> Answer:
     return answer
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("path", ["/rerank", "/tei/rerank", "/v1/rerank", "/v2/rerank"])
 @pytest.mark.parametrize("name", NAMES)
 def test_scores_are_those_of_the_library(served: Service, name: str, path: str, bound: float) -> None:

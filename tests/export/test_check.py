@@ -186,6 +186,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_whole(tmp_path_factory.mktemp("whole") / "whole")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("name", BAD)
 def test_a_folder_that_is_not_served_has_the_same_reason(
     whole: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]

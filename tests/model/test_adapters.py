@@ -68,6 +68,7 @@ def test_each_row_runs_with_the_weights_of_its_task(choice: dict[str, Any], prep
         assert relative_distance(stacked[:, starts[number] : starts[number + 1]], reference) < 1e-5
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
 @pytest.mark.parametrize("task", [None, 0, 1])
 def test_merged_weights_are_those_of_one_task(choice: dict[str, Any], task: int | None) -> None:

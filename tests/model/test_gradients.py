@@ -145,6 +145,7 @@ def check(backend: TorchBackend, reference: Differentiable, cases: Sequence[Case
     return together[:-2]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     "native", [True, pytest.param(False, marks=pytest.mark.thorough)], ids=["kernels", "plain"]
 )
@@ -166,6 +167,7 @@ def test_a_prompt_that_is_not_pooled(tmp_path: Path) -> None:
     check(load(tmp_path), Differentiable(written.model, takes_segments=True), pairs(skip=3))
 
 
+@pytest.mark.in_turns
 @every_family("name", families_with("classification"))
 def test_logits_of_texts(name: str, tmp_path: Path) -> None:
     """Of each label, by whatever the family pools."""
@@ -174,6 +176,7 @@ def test_logits_of_texts(name: str, tmp_path: Path) -> None:
     check(load(tmp_path), reference, logits(5, by_token=False))
 
 
+@pytest.mark.in_turns
 @every_family("name", families_with("token_classification"))
 def test_logits_of_tokens(name: str, tmp_path: Path) -> None:
     """Of one token, by the embeddings of all."""

@@ -67,6 +67,7 @@ def visible(logits: Array) -> Any:
     return logits > -1e30
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("native", [True, False], ids=["kernels", "plain"])
 @every_family("family", (*ATTENDING, "lfm2"))
 def test_dot_products_are_the_logits_of_eager_attention(family: str, native: bool, tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def hooked(
     return folder, Remembered(partial(run_changed, written))
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("native", [True, False], ids=["kernels", "plain"])
 @every_family("hooked", FAMILIES, indirect=True)
 def test_interventions_are_those_of_hooks(hooked: tuple[Path, Reference], native: bool) -> None:

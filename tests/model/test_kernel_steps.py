@@ -215,6 +215,7 @@ def test_every_field_of_a_part_of_the_config_is_run(field: str, part: str) -> No
     assert {getattr(one, part) for one in found} - {default}
 
 
+@pytest.mark.in_turns
 @every(RUN)
 def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any]) -> None:
     """States, queries, keys, values and biases of each layer are those of the blocks themselves."""
@@ -242,6 +243,7 @@ def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any]) -> None:
         assert relative_distance(ours, theirs) < 2e-5
 
 
+@pytest.mark.in_turns
 @every(RUN)
 @pytest.mark.parametrize("instructions", [WIDENED, ROUNDED, "bfloat16_avx512", "bfloat16_avx512_bf16", AMX])
 def test_in_bfloat16_the_steps_differ_by_rounding_alone(choice: dict[str, Any], instructions: str) -> None:

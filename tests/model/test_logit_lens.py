@@ -57,6 +57,7 @@ def check(arrays: Mapping[str, Array], logits: Array, want: LensWant) -> None:
     assert found.dtype == arrays["lens_probabilities"].dtype == np.float32
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("backend", ["torch", PLAIN, pytest.param("onnx", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_layer_predicts_what_the_head_makes_of_its_state(

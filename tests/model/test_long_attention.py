@@ -142,6 +142,7 @@ HIDING: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("length", EDGES)
 def test_outputs_are_those_of_the_formula(kernels: Kernels, name: str, length: int) -> None:
     """Around the boundaries of parts, each alone: within a few roundings of float64."""
@@ -149,6 +150,7 @@ def test_outputs_are_those_of_the_formula(kernels: Kernels, name: str, length: i
     assert texts.error(texts.attend(kernels), 0, texts.weights(0)) < 3
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("hiding", HIDING, ids=str)
 def test_what_is_hidden_and_added_is_what_the_definition_says(
     kernels: Kernels, name: str, hiding: dict[str, Any]
@@ -174,6 +176,7 @@ def test_parts_that_no_row_sees_take_nothing_off_the_steps(
     assert steps.value >= 3
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("hidden", [1, 500, 1099])
 def test_hidden_tokens_are_seen_by_none(kernels: Kernels, name: str, hidden: int) -> None:
     """The last keys weigh 0, be they a part of a part or several parts."""
@@ -199,6 +202,7 @@ def test_a_text_has_the_same_bits_alone_and_in_a_batch(kernels: Kernels, name: s
         torch.set_num_threads(threads)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("rising", [True, False])
 @pytest.mark.parametrize("far", [1.0, 1e2, 1e4])
 def test_a_part_may_outweigh_those_before(kernels: Kernels, name: str, rising: bool, far: float) -> None:
@@ -210,6 +214,7 @@ def test_a_part_may_outweigh_those_before(kernels: Kernels, name: str, rising: b
     assert texts.error(texts.attend(kernels), 0, texts.weights(0)) < 3
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("hiding", HIDING, ids=str)
 def test_statistics_are_those_of_their_definitions(
     kernels: Kernels, name: str, hiding: dict[str, Any]
@@ -255,6 +260,7 @@ def test_the_largest_weight_may_be_in_any_part(kernels: Kernels, name: str) -> N
         assert found.max() > 0.99
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("with_statistics", [False, True])
 @pytest.mark.parametrize("hiding", HIDING, ids=str)
 def test_cells_of_thumbnails_have_the_largest_weights(
@@ -323,6 +329,7 @@ def test_what_is_not_finite_stays_where_it_is(kernels: Kernels, name: str, where
     assert spoiled == [[20 + row, 1] for row in ([700] if where == "q" else range(1100))]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("kinds", [(True, True), (True, False), (False, True)])
 @pytest.mark.parametrize("window", [0, 600])
 def test_contents_are_compared_with_distances_too(

@@ -77,6 +77,7 @@ def check(written: MultiVector, tokenizer: TextTokenizer, backend: Backend, boun
                 assert list(found) == ["token_vectors"]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(("backend", "name"), BACKENDS)
 def test_vectors_are_those_of_the_modules(backend: str, name: str, tmp_path: Path) -> None:
     """Prompts, lengths, expansion, what attends to what, the words left out, the layers, norm and pooling."""

@@ -97,6 +97,7 @@ def test_outputs_are_those_of_the_formula(
         assert ours <= max(1.02 * theirs, 2 * torch.finfo(packed.q.dtype).eps * exact)
 
 
+@pytest.mark.in_turns
 @needs_kernels
 @all_kernels
 @pytest.mark.parametrize("size", [32, 64])

@@ -113,6 +113,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return place
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("native", [pytest.param(True, marks=needs_kernels), False])
 @pytest.mark.parametrize(
     "queries", [None, Axis((7,)), Axis((-1 % 1200, 3, 3)), Axis((1, 0), (0, 1, 2, 3), (0, 2))], ids=str

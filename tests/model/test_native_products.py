@@ -198,6 +198,7 @@ def test_a_row_has_the_same_bits_in_every_batch(steps: str) -> None:
         torch.set_num_threads(threads)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("inputs", [1026, 2500, 4096])
 @pytest.mark.parametrize("steps", [*FLOAT32, *BFLOAT16])

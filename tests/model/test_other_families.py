@@ -94,6 +94,7 @@ def expected(model: Any, ids: list[int]) -> np.ndarray[Any, Any]:
     return np.asarray(mean / np.linalg.norm(mean))
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("weights", [False, True], ids=["graph alone", "beside weights"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_graph_of_another_family_gives_its_embeddings(family: str, weights: bool, tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ def embedded() -> Pairing:
     return Pairing(minilm(), load_checkpoint(folder).tokenizer, Reference.load(folder))
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("name", INPUTS)
 def test_the_embedded_model_is_the_reference_s(name: str) -> None:
     """all-MiniLM-L6-v2: the same tokens, hidden states and maps for every kind of input."""
@@ -132,6 +133,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 SAMPLE = ("normal", "truncated", "empty", "pair, both long", "literal sep", "emoji")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_every_option_of_bert_is_the_reference_s(options: dict[str, Any], tmp_path: Path) -> None:
     """Layers, heads, sizes, activations, segments, epsilons and lengths, at weights that all count."""

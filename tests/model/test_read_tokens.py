@@ -89,6 +89,7 @@ def batches(backend: TorchBackend, *, changes: bool) -> list[Batch]:
     return [Batch.pack(texts[: len(wants)], wants) for wants in lists]
 
 
+@pytest.mark.in_turns
 @needs_kernels
 @every_family("family", ATTENDING)
 @pytest.mark.parametrize(

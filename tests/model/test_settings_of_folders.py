@@ -15,6 +15,7 @@ from tests.support.product import run
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("case", recorded(), ids=lambda case: f"{case.file} {case.fields}"[:100])
 def test_a_setting_counts_or_is_refused(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing that a folder says is ignored, and every key here is known."""

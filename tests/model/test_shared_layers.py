@@ -64,6 +64,7 @@ def assert_close(ours: Any, theirs: Any) -> None:
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.in_turns
 @needs_kernels
 @every_family("family", ATTENDING)
 def test_what_shares_layers_has_the_bits_of_what_does_not(family: str, tmp_path: Path) -> None:

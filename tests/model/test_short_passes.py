@@ -63,6 +63,7 @@ def on_kernels(encoder: Encoder, kernels: Kernels, steps: str) -> ShortPasses | 
     return ShortPasses.of(encoder)
 
 
+@pytest.mark.in_turns
 @every(RUN)
 @torch.inference_mode()
 def test_prepared_passes_compute_what_the_modules_do(choice: dict[str, Any]) -> None:

@@ -172,6 +172,7 @@ def test_layers_are_counted_one_by_one(way: Way, hooked: Hooked) -> None:
     assert not progress.stopping
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("last", [0, 2, -1])
 def test_a_stopped_pass_ends_within_a_layer_and_leaves_the_backend_as_it_was(
     way: Way, hooked: Hooked, expected: list[Output], last: int

@@ -155,6 +155,7 @@ _EIGHT_BITS = [
 ]
 
 
+@pytest.mark.in_turns
 @needs_int8
 @pytest.mark.parametrize(("_processor", "family"), _EIGHT_BITS, indirect=["_processor"])
 @pytest.mark.usefixtures("_processor")

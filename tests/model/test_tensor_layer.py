@@ -108,6 +108,7 @@ def test_a_sequence_is_cut_the_same_way_in_any_company(heads: int, rows: int, le
         assert some.stop > some.start
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("weights", ["probability", "score", "value_norm"])
 @pytest.mark.parametrize("length", LENGTHS)
@@ -168,6 +169,7 @@ def test_uniform_attention_has_the_statistics_of_its_formula() -> None:
     )
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("rows", [None, (5, 0, 5), (17,)])
 @pytest.mark.parametrize("length", [33, 800, 1100])
 def test_a_rollout_goes_through_all_layers_below(length: int, rows: tuple[int, ...] | None) -> None:

@@ -89,6 +89,7 @@ def damaged(kind: str, folders: dict[str, Path], tmp_path: Path) -> Iterator[tup
         yield name, copy, copy / name
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_served_whole(kind: str, folders: dict[str, Path]) -> None:
     """As what it is."""
@@ -97,6 +98,7 @@ def test_it_is_served_whole(kind: str, folders: dict[str, Path]) -> None:
     assert (None if head is None else head.kind) == KINDS[kind][1]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_is_missing_is_missed(kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
     """Unless the folder means the same without it."""

@@ -139,6 +139,7 @@ def named(choice: dict[str, Any]) -> str:
     )
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("choice", CHOICES, ids=named)
 def test_every_choice_of_the_config_is_computed(choice: dict[str, Any]) -> None:
     """Hidden states and maps equal a naive numpy encoder's, prepacked or not, alone or beside others."""

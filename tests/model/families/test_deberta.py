@@ -62,6 +62,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_every_option_of_deberta_is_the_reference_s(options: dict[str, Any], tmp_path: Path) -> None:
     """Hidden states and maps of every layer, alone and beside others."""

@@ -38,6 +38,7 @@ MASKED = [
 """Texts with masks, one with none, and some with the padding token."""
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_every_option_of_esm_is_the_reference_s(options: dict[str, Any], tmp_path: Path) -> None:
     """Hidden states and maps of every layer, with kernels and without, alone and beside others."""

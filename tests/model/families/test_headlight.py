@@ -142,6 +142,7 @@ def test_what_is_loaded_is_what_was_saved(options: dict[str, Any], tmp_path: Pat
         assert np.array_equal(observed_maps(saved.encoder, ids), observed_maps(loaded, ids))
 
 
+@pytest.mark.in_turns
 @every_option
 def test_every_option_of_an_own_encoder_is_the_definition_s(options: dict[str, Any], tmp_path: Path) -> None:
     """Hidden states and maps of every layer, with kernels and without, alone and beside others."""

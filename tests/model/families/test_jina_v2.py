@@ -25,6 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("code", [PLAIN, QK], ids=["plain", "qk"])
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_every_option_of_jina_v2_is_the_reference_s(options: Any, code: str, tmp_path: Path) -> None:

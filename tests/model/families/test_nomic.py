@@ -219,6 +219,7 @@ def encoder_of(config: dict[str, Any]) -> EncoderConfig:
     )
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("options", OWN_OPTIONS.values(), ids=OWN_OPTIONS)
 def test_every_option_of_nomic_s_own_form_follows_its_definition(
     options: dict[str, Any], tmp_path: Path

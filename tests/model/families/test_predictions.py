@@ -91,6 +91,7 @@ def reference(written: Written, ids: Sequence[int], segments: Sequence[int]) -> 
     return logits
 
 
+@pytest.mark.in_turns
 @everywhere("classification")
 def test_classes_of_a_sequence_are_the_reference_s(name: str, backend: str, tmp_path: Path) -> None:
     """Their logits, whatever the family pools and however many layers follow."""
@@ -120,6 +121,7 @@ def test_decoders_pool_the_last_token_that_is_not_padding(
         assert relative_distance(output.heads["logits"], theirs) <= EXACT
 
 
+@pytest.mark.in_turns
 @everywhere("token_classification")
 def test_classes_of_tokens_are_the_reference_s(name: str, backend: str, tmp_path: Path) -> None:
     """The logits of every token."""
@@ -127,6 +129,7 @@ def test_classes_of_tokens_are_the_reference_s(name: str, backend: str, tmp_path
     check(written, load_checkpoint_as(backend, written.folder)[1], "token_logits")
 
 
+@pytest.mark.in_turns
 @everywhere("masked_words")
 def test_masked_words_are_the_reference_s(name: str, backend: str, tmp_path: Path) -> None:
     """The logits of every word of the vocabulary, at every token; and the weights of SPLADE from them."""

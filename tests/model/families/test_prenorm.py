@@ -26,6 +26,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_option_of_norms_before_sub_layers_is_the_reference_s(

@@ -79,6 +79,7 @@ WORD_PIECES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("settings", WORD_PIECES, ids=str)
 @pytest.mark.parametrize("name", ["BertTokenizer", "DistilBertTokenizerFast", "TokenizersBackend", None])
 @pytest.mark.parametrize("listed", [False, True], ids=["", "special_tokens_map"])
@@ -187,6 +188,7 @@ FALLBACKS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("saved", ["prepended", "cut", "bytes"])
 @pytest.mark.parametrize(("family", "settings"), FALLBACKS, ids=str)
 def test_settings_of_pairs_that_fall_back_to_bytes(

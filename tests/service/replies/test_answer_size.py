@@ -101,6 +101,7 @@ def test_each_column_is_bounded_by_itself(
     assert limit <= bound(style, [Expected(encoding=long)])
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])
 @pytest.mark.parametrize("format_name", NAMES)
 @given(value=st.sampled_from([-1.0, -0.9, 0.0, 1.0, -1.00000034e-05]), count=st.integers(0, 200))
@@ -138,6 +139,7 @@ def test_the_size_of_a_file_of_quantized_chunks_is_known_almost_exactly(
     assert size(style, [item]) <= limit <= 1.15 * size(style, [item])
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("decimals", [1, 3, 6, 7, 9])
 @pytest.mark.parametrize("format_name", NAMES)
 @given(value=st.floats(min_value=0, max_value=1, width=32) | finite, unit=st.booleans())
