@@ -32,6 +32,19 @@ CROSS, QEMU = "aarch64-linux-gnu-g++", shutil.which("qemu-aarch64") or shutil.wh
 needs_cross_compiler = pytest.mark.skipif(shutil.which(CROSS) is None, reason=f"there is no {CROSS}")
 
 
+@needs_kernels
+@pytest.mark.skipif(shutil.which("nm") is None, reason="there is no nm, of binutils")
+def test_sums_of_products_stay_in_registers() -> None:
+    """No function of its own takes vectors by reference: through memory a product takes twice the time.
+
+    What a compiler inlines by itself depends on all else in the file.
+    """
+    command = ["nm", "--demangle", "--defined-only", library.FILE]
+    symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert any("multiply_integers" in symbol for symbol in symbols), "the names of functions are there"
+    assert [symbol for symbol in symbols if re.search(r"__vector\(\d+\) ?(\(&\)|&)", symbol)] == []
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

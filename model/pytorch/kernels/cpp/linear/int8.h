@@ -97,7 +97,7 @@ Floats smoothed(const typename P::Element *x, const float *smoothing, int64_t j,
 }
 
 // Store up to four vectors of integers of a row, and add them to a sum.
-inline void store_integers(int8_t *to, const Words whole[4], int64_t count, Integers &sum) {
+[[gnu::always_inline]] inline void store_integers(int8_t *to, const Words whole[4], int64_t count, Integers &sum) {
     const Words ones[1] = {broadcast_word(0x01010101)}, bytes[1] = {bytes_of(whole)};
 #ifdef __ARM_FEATURE_MATMUL_INT8
     store_paired(to, bytes[0], count);
@@ -157,9 +157,11 @@ struct Panel {
 };
 
 #ifndef __aarch64__  // else in int8_arm64.h
-// Add the products of some words of R rows, `words` apart, with those of a panel, and fetch those of the next one.
+// Add the products of some words of R rows, `words` apart, with those of a panel, and fetch those of the next one. It and its
+// callers are always inlined: sums that are handed over by reference would lie in memory, which takes twice the time.
 template <int R, int COUNT>
-inline void add_products(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, int64_t words, const uint32_t *panel) {
+[[gnu::always_inline]] inline void add_products(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, int64_t words,
+                                                const uint32_t *panel) {
     Words b[BLOCK_VECTORS][COUNT];
     for (int w = 0; w < COUNT; w++) {
         fetch(panel + (w + words) * PANEL_COLUMNS);
@@ -174,7 +176,8 @@ inline void add_products(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *row
 
 // The same for all words of group g.
 template <int R>
-inline void add_group(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, int64_t words, const uint32_t *panel, int64_t g) {
+[[gnu::always_inline]] inline void add_group(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, int64_t words,
+                                             const uint32_t *panel, int64_t g) {
     int64_t w = g * (GROUP / BYTES_PER_WORD);
     const int64_t stop = std::min(words, w + GROUP / BYTES_PER_WORD);
     for (; w + TOGETHER <= stop; w += TOGETHER) add_products<R, TOGETHER>(sums, rows + w, words, panel + w * PANEL_COLUMNS);

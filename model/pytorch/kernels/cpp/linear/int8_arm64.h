@@ -23,7 +23,8 @@ inline void store_paired(int8_t *to, Words bytes, int64_t count) {
 
 // Add the products of R rows of `words` words with those of a panel, and fetch the next one.
 template <int R>
-inline void add_group(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, int64_t words, const uint32_t *panel, int64_t) {
+[[gnu::always_inline]] inline void add_group(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, int64_t words,
+                                             const uint32_t *panel, int64_t) {
     const int64_t bytes = words * 4;
     add_paired_products(sums, (const char *)rows, bytes, bytes / PAIRED_BYTES, (const char *)panel,
                         (const char *)(panel + words * PANEL_COLUMNS));
@@ -40,7 +41,8 @@ struct Bytes {
 
 // Add the products of R rows of `words` words with those of a panel, and fetch the next one.
 template <int R>
-inline void add_group(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, int64_t words, const uint32_t *panel, int64_t) {
+[[gnu::always_inline]] inline void add_group(Integers (&sums)[R][BLOCK_VECTORS], const uint32_t *rows, int64_t words,
+                                             const uint32_t *panel, int64_t) {
     Integers acc[R][BLOCK_VECTORS];  // a copy, which GCC 12 keeps in registers
     std::memcpy(acc, sums, sizeof acc);
     add_products<Bytes>(acc, WordRows(rows, words, words), 0, words, words, panel, PANEL_COLUMNS);

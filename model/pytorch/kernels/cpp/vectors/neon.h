@@ -179,8 +179,8 @@ inline void add_lane(Sum (&acc)[R][V], const Words (&a)[R], const typename P::Ri
 // The inner loop of `multiply` in products.h. Here a broadcast would take the place of a product, but instructions multiply by
 // one lane: so whole vectors of words are loaded of each row.
 template <class P, int R, int V, class Rows, class Sum>
-inline void add_products(Sum (&acc)[R][V], const Rows &rows, int64_t start, int64_t stop, int64_t words,
-                         const typename P::Right *right, int64_t stride) {
+[[gnu::always_inline]] inline void add_products(Sum (&acc)[R][V], const Rows &rows, int64_t start, int64_t stop,
+                                                int64_t words, const typename P::Right *right, int64_t stride) {
     int64_t w = start;
     for (; w + LANES <= stop; w += LANES) {
         const typename P::Right *at = right + w * stride;
