@@ -55,6 +55,7 @@ def violations(tab: Explorer, axe: str) -> list[str]:
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
 
 
+@pytest.mark.in_turns
 def test_axe_finds_nothing(sized: Explorer, axe: str) -> None:
     """In any view, before a text, in the help, and where something went wrong."""
     found: dict[str, list[str]] = {}
@@ -87,6 +88,7 @@ OLDER: dict[str, dict[str, Any]] = {
 """Views that have no such test in a file of their own, and what is chosen in each."""
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("width", [390, 1024])
 @pytest.mark.parametrize("theme", THEMES)
 def test_axe_finds_nothing_in_any_state(tab: Explorer, axe: str, theme: str, width: int) -> None:
@@ -106,6 +108,7 @@ def test_axe_finds_nothing_in_any_state(tab: Explorer, axe: str, theme: str, wid
     assert {name: some for name, some in found.items() if some} == {}
 
 
+@pytest.mark.in_turns
 def test_nothing_spills_over_the_edge(sized: Explorer) -> None:
     """No view is wider than the screen; what is wide scrolls within itself."""
     sized.open(**FIELDS)

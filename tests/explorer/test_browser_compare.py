@@ -211,6 +211,7 @@ def test_the_most_similar_head_is_found(tab: Explorer, served: Service) -> None:
     tab.expect(heading).to_have_text(f"L{layer} H{head} of small minus L0 H3 of planted")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("width", [390, 1024, 1440])
 @pytest.mark.parametrize("theme", THEMES)
 def test_it_is_accessible_and_fits(tab: Explorer, axe: str, theme: str, width: int) -> None:

@@ -30,6 +30,24 @@ def ranked(served: Service, **options: object) -> list[tuple[int, int]]:
     return sorted(IDS, key=lambda id_: (-found[id_], id_))
 
 
+def test_what_the_page_pinned_by_itself_is_no_query(tab: Explorer) -> None:
+    """An edge begins with a token of one's own choice, one that was pinned before too."""
+    tab.open()
+    tab.page.get_by_role("textbox", name="Text", exact=True).fill(TEXT)
+    tab.page.keyboard.press("Enter")
+    tab.becomes(lambda: len(tab.pinned()), 1)
+    edge = tab.page.get_by_role("radio", name="an edge")
+    edge.check(force=True)
+    tab.becomes(tab.pinned, [])
+    for position in (QUERY, KEY):
+        tab.token(position).click()
+    tab.link_has(pinned=[QUERY, KEY], cells="edge")
+    tab.page.get_by_role("radio", name="where it looks").check(force=True)
+    tab.token(KEY).click()
+    edge.check(force=True)
+    tab.becomes(tab.pinned, [KEY])
+
+
 @pytest.mark.parametrize("way", ["mouse", "keyboard", "matrix"])
 def test_two_pins_are_an_edge(tab: Explorer, served: Service, way: str) -> None:
     """A token and one that it looks at, or a cell of the matrix; its weight and its rank are told beside."""
@@ -134,6 +152,7 @@ def test_lines_lead_from_text_to_text(tab: Explorer, served: Service, block: str
     tab.expect(tab.page.locator(".lines-legend li .faint")).to_have_text(f"{expected} lines")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("width", [390, 1024, 1440])
 @pytest.mark.parametrize("theme", THEMES)
 def test_it_is_accessible_and_fits(tab: Explorer, axe: str, theme: str, width: int) -> None:

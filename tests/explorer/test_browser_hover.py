@@ -67,6 +67,7 @@ def places(tab: Explorer, selector: str) -> list[tuple[float, float]]:
     return [(x, y) for x, y in points if 0 < y < height]
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("view", POINTED)
 def test_pointing_moves_nothing(sized: Explorer, view: str) -> None:
     """In no view, at no size, though scroll bars take room: every box stays where it is."""

@@ -166,11 +166,12 @@ def test_a_click_keeps_a_cell_in_the_link(tab: Explorer, served: Service) -> Non
 
 
 def test_it_begins_with_what_is_asked_about(tab: Explorer) -> None:
-    """The mask, else the pinned token; words are not tokens, so that pinned words do not count."""
+    """The mask, else the pinned token, or of a pinned word the first of its tokens."""
     for fields, name in (
         ({"pinned": [2]}, "L2 at “[MASK]” position 5"),
         ({"pinned": [2], "text": "the man"}, "L2 at “man” position 2"),
-        ({"pinned": [2], "text": "the man", "level": "word"}, "L2 at “[CLS]” position 0"),
+        ({"pinned": [3], "text": "the mans man", "level": "word"}, "L2 at “man” position 4"),
+        ({"text": "the mans [MASK]", "level": "word"}, "L2 at “[MASK]” position 4"),
         ({"lens": [9, 99]}, "L2 at “[SEP]” position 7"),
         ({"lens": [0, 1]}, "emb at “the” position 1"),
     ):
@@ -272,6 +273,33 @@ def test_exports_have_the_words(tab: Explorer, served: Service, tmp_path: Path) 
     tab.problems.clear()
 
 
+def test_a_wide_grid_shows_what_is_chosen(tab: Explorer) -> None:
+    """From a link, and after the last part; a cell that is clicked in sight stays where it is."""
+    text = " ".join(["the man beats the boy"] * 11 + ["hello"])
+    frame = tab.page.locator("#view .scroll").first
+
+    def place() -> tuple[float, float]:
+        """How far the chosen cell is from the left edge of its frame, and the frame's width."""
+        cell, around = tab.page.locator(CHOSEN).bounding_box(), frame.bounding_box()
+        assert cell is not None
+        assert around is not None
+        return cell["x"] - around["x"], around["width"]
+
+    open_lens(tab, text=text, model="long", lens=[1, 55])
+    left, width = place()
+    assert frame.evaluate("one => one.scrollWidth") > 2 * width
+    assert 48 <= left <= width - 48
+    assert tab.page.evaluate("scrollY") == 0
+    cell = tab.page.locator(CELLS).nth(53)
+    before = cell.bounding_box()
+    cell.click()
+    tab.link_has(lens=[0, 53])
+    assert cell.bounding_box() == before
+    frame.evaluate("one => { one.scrollLeft = 0 }")
+    open_lens(tab, text=text, model="long", lens=[1, 1])
+    assert frame.evaluate("one => one.scrollLeft") == 0
+
+
 @pytest.fixture(params=[(theme, width) for theme in THEMES for width in (390, 1024, 1440)], ids=str)
 def sized(request: pytest.FixtureRequest, browser: Any, served: Service) -> Iterator[Explorer]:
     """A tab in each theme and at each width."""
@@ -281,6 +309,7 @@ def sized(request: pytest.FixtureRequest, browser: Any, served: Service) -> Iter
     context.close()
 
 
+@pytest.mark.in_turns
 def test_axe_finds_nothing_and_nothing_spills(sized: Explorer) -> None:
     """At the width of a phone, of a small window and of a usual one."""
     from axe_playwright_python.base import AXE_SCRIPT

@@ -80,6 +80,7 @@ def test_a_long_text_has_every_weight(text: Explorer, long: Service) -> None:
         text.tab(name)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("count", [89, TOKENS])
 def test_small_cells_have_labels(text: Explorer, long: Service, width: int, count: int) -> None:

@@ -147,6 +147,7 @@ def sized(request: pytest.FixtureRequest, browser: Any, served: Service) -> Iter
     context.close()
 
 
+@pytest.mark.in_turns
 def test_axe_finds_nothing_and_nothing_spills(sized: Explorer) -> None:
     """At the width of a phone, of a small window and of a usual one."""
     from axe_playwright_python.base import AXE_SCRIPT

@@ -111,6 +111,7 @@ def embedded() -> Iterator[str]:
         yield started.url
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("theme", THEMES)
 def test_pictures_are_what_the_page_looks_like(browser: Any, embedded: str, theme: str, width: int) -> None:

@@ -228,6 +228,17 @@ def test_the_footer_leads_here(tab: Explorer) -> None:
     tab.page.locator(".why-scores").wait_for()
 
 
+def test_a_field_that_is_added_has_the_focus(tab: Explorer) -> None:
+    """Typing goes on in the second text."""
+    tab.open(text=TEXT, model="encoder")
+    tab.page.get_by_role("button", name="Add a second text").click()
+    field = tab.page.get_by_role("textbox", name="Second text", exact=True)
+    tab.expect(field).to_be_focused()
+    tab.page.keyboard.insert_text("a dog")
+    tab.page.keyboard.press("Enter")
+    tab.link_has(text=TEXT, pair="a dog")
+
+
 def test_a_single_text_of_an_encoder_needs_another(tab: Explorer) -> None:
     """A sentence says so, and nothing is asked."""
     tab.open(text=TEXT, model="encoder", view="why")

@@ -98,6 +98,7 @@ def test_it_is_exported_as_a_page(dialog: Explorer, browser: Any) -> None:
     context.close()
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("model", CASES)

@@ -7,6 +7,8 @@ import type { Subject } from "./requests.js";
 export interface Unit {
   /** In the whole input, special tokens included. */
   readonly position: number;
+  /** The position of its first token: at word level there are more tokens than words. */
+  readonly first: number;
   /** The piece of the text; for special and prompt tokens the token. */
   readonly label: string;
   /** What the model read. */
@@ -84,6 +86,7 @@ export function unitsOf(item: Columns, { text, pair }: Pick<Subject, "text" | "p
     if (own) ends[segment] = end;
     return {
       position,
+      first,
       token,
       label: own && !repeats ? texts[segment]!.slice(start, end).join("") : bare(token),
       spaced: /\s/.test(before) || !own,

@@ -36,8 +36,10 @@ export function Inputs() {
         </button>
         <button
           type="button"
-          onClick={() => {
+          onClick={({ currentTarget: { form } }) => {
             pair.value = pair.value === null ? "" : null;
+            // Once the field is there.
+            setTimeout(() => form!.querySelector<HTMLElement>("label + label > textarea")?.focus());
           }}
         >
           {pair.value === null ? "Add a second text" : "Remove the second text"}

@@ -1,7 +1,7 @@
 /** Tables of buttons: of layers and heads with a button for each head, which opens it. */
 
 import type { ButtonHTMLAttributes, ComponentChildren } from "preact";
-import { useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import type { Overview } from "../data/overview.js";
 import { useStore } from "../layout/context.js";
 import { isShifted } from "../layout/keys.js";
@@ -68,6 +68,14 @@ export function Grid({ label, class: look, rows, columns, first, cell, point }: 
   const grid = useRef<HTMLTableElement>(null);
   const reached = useSignal<HeadId>(first);
   const leave = () => point?.(null);
+  // Scroll a wide grid to a cell that is chosen elsewhere: the page itself stays where it is.
+  const [down, right] = first;
+  useEffect(() => {
+    const frame = grid.current!.parentElement!;
+    const half = frame.clientWidth / 2;
+    const left = grid.current!.rows[down + 1]!.cells[right + 1]!.offsetLeft - half;
+    if (Math.abs(left - frame.scrollLeft) > half - EDGE) frame.scrollLeft = left;
+  }, [down, right]);
   return (
     <div class="scroll">
       <table
@@ -131,6 +139,9 @@ export function arrowed(event: KeyboardEvent, [row, column]: readonly [number, n
   event.preventDefault();
   return [row + down, column + right!];
 }
+
+/** Pixels at the sides of a grid that names of rows cover, or that fade. */
+const EDGE = 48;
 
 const STEPS: Record<string, [down: number, right: number]> = {
   ArrowDown: [1, 0],

@@ -85,12 +85,11 @@ function Lens({ overview }: ViewProps) {
 
 /** What is chosen; before that the last state of a mask, else of the pinned token or the first. */
 function chosenIn(store: Store, overview: Overview): Place {
-  const { subject, units, tokens, layers } = overview;
+  const { units, tokens, layers } = overview;
   const [layer, position] = store.fields.lens.value ?? [layers];
   const mask = units.find(({ token }) => /^\Wmask\W$/i.test(token));
-  // Units may be words: then positions are not those of tokens.
-  const first = subject.level === "word" ? 0 : (mask?.position ?? store.pinnedIn(overview)[0] ?? 0);
-  return [within(layer, layers + 1), within(position ?? first, tokens)];
+  const unit = mask ?? units[store.pinnedIn(overview)[0] ?? 0];
+  return [within(layer, layers + 1), within(position ?? unit?.first ?? 0, tokens)];
 }
 
 /** The grid, and the words of the cell that is pointed at, or else of the chosen one. */

@@ -45,7 +45,8 @@ function WeightBar({ overview }: ViewProps) {
 
 /** Whether weights go out of the pinned token or into it. */
 export function Directions() {
-  const { direction, edge } = useStore().fields;
+  const store = useStore();
+  const { direction, edge, pinned } = store.fields;
   // In a comparison there are two of these.
   const name = useId();
   return (
@@ -60,6 +61,9 @@ export function Directions() {
             onChange={() =>
               batch(() => {
                 edge.value = value === "edge" ? "on" : "off";
+                // Whoever asks about an edge pins its query first: what the page pinned by itself would be taken for it.
+                const begun = store.begun.value;
+                if (value === "edge" && begun && store.isBegun(begun)) pinned.value = [];
                 direction.value = value === "to" ? "to" : "from";
               })
             }
