@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 
 _SHARED_S = 1.0
-# Between two expositions, however they are asked for.
-_PAUSE_S = 0.1
+PAUSE_S = 0.1
+"""Between two expositions, however they are asked for."""
 
 
 class Scrapes:
@@ -29,7 +29,7 @@ class Scrapes:
 
     async def _make(self, make: Callable[[], bytes]) -> None:
         try:
-            await asyncio.sleep(self._begun + _PAUSE_S - time.monotonic())
+            await asyncio.sleep(self._begun + PAUSE_S - time.monotonic())
             begun = time.monotonic()
             self._exposition = await asyncio.to_thread(make)
             self._begun = begun

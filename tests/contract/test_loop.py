@@ -164,6 +164,7 @@ COSTLY: dict[str, tuple[bytes, int]] = {
 }
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("name", COSTLY)
 def test_no_request_holds_the_event_loop(name: str, ticking: Service) -> None:
     """Whatever a client sends, the next one waits 10 ms at most."""
@@ -194,6 +195,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield started
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("accept", [JSON, NPZ])
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_million_similarities_do_not_hold_the_event_loop(wide: Service, function: str, accept: str) -> None:
@@ -201,6 +203,7 @@ def test_a_million_similarities_do_not_hold_the_event_loop(wide: Service, functi
     ask_for(wide, "/similarity", {"texts": TEXTS[:1000], "function": function}, accept)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -228,6 +231,7 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield started
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     ("aggregation", "accept"),
     [
@@ -260,6 +264,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield started
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("chunks", [{"tokens": 512}, {"tokens": 16}, "sentences"])
 def test_a_text_of_many_windows_does_not_hold_the_event_loop(small: Service, chunks: Json | str) -> None:
     """To read 50,000 tokens in windows, to join their chunks and to forget them delays no other request."""

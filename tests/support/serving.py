@@ -11,10 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from email.message import Message
+from functools import cached_property
 from http.client import HTTPResponse
 from itertools import cycle, islice
 from pathlib import Path
@@ -145,9 +146,9 @@ class Service:
         """The answer of /attention, which must be a 200."""
         return answered(self.http.post("/attention", json={"inputs": inputs, **options}))
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> "Samples":
         """Every sample as of now, by its name and its sorted labels: `headlight_ready{}`."""
-        return parse_metrics(self.http.get("/metrics", headers={"Cache-Control": "no-cache"}).text)
+        return Samples(self.http.get("/metrics", headers={"Cache-Control": "no-cache"}).text)
 
     def line(self, request_id: str) -> Json:
         """The line of a request in a log of JSON, which is written after its answer."""
@@ -346,6 +347,27 @@ def parse_metrics(text: str) -> dict[str, float]:
             labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
             samples[f"{sample.name}{{{labels}}}"] = float(sample.value)
     return samples
+
+
+class Samples(Mapping[str, float]):
+    """What `parse_metrics` reads, but of a single sample only the lines of its name: all take 60 ms."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __getitem__(self, sample: str) -> float:
+        name = re.escape(sample.partition("{")[0])
+        return parse_metrics("\n".join(re.findall(rf"^{name}[{{ ].*", self._text, re.MULTILINE)))[sample]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @cached_property
+    def _all(self) -> dict[str, float]:
+        return parse_metrics(self._text)
 
 
 def request_bytes(
