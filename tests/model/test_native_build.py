@@ -39,7 +39,7 @@ def test_sums_of_products_stay_in_registers() -> None:
 
     What a compiler inlines by itself depends on all else in the file.
     """
-    command = ["nm", "--demangle", "--defined-only", library.FILE]
+    command = ["nm", "--demangle", "--defined-only", str(library.FILE)]
     symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert any("multiply_integers" in symbol for symbol in symbols), "the names of functions are there"
     assert [symbol for symbol in symbols if re.search(r"__vector\(\d+\) ?(\(&\)|&)", symbol)] == []
@@ -133,7 +133,7 @@ def test_a_new_build_leaves_those_that_run_alone(tmp_path: Path) -> None:
 def test_instruction_sets_share_no_function() -> None:
     """The linker keeps one of the functions of a name: a processor might run what another set compiled."""
     listed = subprocess.run(
-        ["nm", "--demangle", "--defined-only", library.FILE], capture_output=True, text=True, check=True
+        ["nm", "--demangle", "--defined-only", str(library.FILE)], capture_output=True, text=True, check=True
     )
     names = [line.split(maxsplit=2)[2] for line in listed.stdout.splitlines()]
     ours = [name for name in names if "headlight::" in name]
