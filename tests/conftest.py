@@ -81,9 +81,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Make a third of the cases of each test that is marked `in_turns` quick, and the others `thorough`.
 
-    They prove one sentence many times over: which third it is changes with the commit, so that all of them
-    have run after a few. A case's place is that of its name's checksum, or else cases that alternate between
-    two precisions would all be of one.
+    They prove one sentence many times over. Which third is quick changes with the commit, so that all cases
+    have run after a few commits. They are ordered by a checksum of their names: in their own order, every
+    third case may have the same precision.
     """
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -98,9 +98,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn() -> int:
-    """Which third of the cases the commit has: 0 to 2, and 0 where there is no repository.
+    """Return which third of the cases is quick in this commit: 0 to 2, and 0 where there is no repository.
 
-    The last digits choose what CI runs of the thorough files: others are taken here.
+    The remainder by 12 chooses CI's thorough files, so the quotient chooses here.
     """
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=7", "HEAD"]
     known = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

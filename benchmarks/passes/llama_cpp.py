@@ -36,7 +36,10 @@ from model.pytorch.backend import TorchBackend
 SHAPES = {"1×16": [16], "8×128": [128] * 8, "2×1024": [1024] * 2, "1×8192": [8192]}
 PAIRS = {"bfloat16": "F16", "int8": "Q8_0"}
 """headlight's precision -> llama.cpp's."""
-OF_LLAMA, _CLOSE = 1.2, 0.95
+OF_LLAMA = 1.2
+"""The target: the speed of headlight / llama.cpp."""
+_CLOSE = 0.95
+"""The lowest cosine of two vectors. Eight bits reach 0.987 with 28 layers of random weights."""
 Texts = Sequence[Sequence[int]]
 Run = Callable[[Texts], tuple[float, list[float]]]
 """Returns the seconds, and the last token's hidden state of the first text."""

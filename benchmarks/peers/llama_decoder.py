@@ -124,7 +124,8 @@ class Decoder:
                 batch.logits[filled] = 1
                 filled += 1
         batch.n_tokens = filled
-        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), 1)
+        clear_data = True
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), clear_data)
         start = time.perf_counter()
         if llama_cpp.llama_decode(self._context, batch) != 0:
             raise SystemExit("llama_decode failed.")

@@ -211,6 +211,18 @@ def test_the_most_similar_head_is_found(tab: Explorer, served: Service) -> None:
     tab.expect(heading).to_have_text(f"L{layer} H{head} of small minus L0 H3 of planted")
 
 
+def test_a_grid_may_be_of_another_model_than_the_current_head(tab: Explorer) -> None:
+    """The run of a data set stays when another model is chosen, whose head is in a layer that its grid lacks."""
+    tab.open(text=TEXT, view="dataset", model="small", heads=[[SMALL[0], 0]])
+    tab.page.get_by_label("Texts, one in each line").fill(f"{TEXT}\n{OTHER}")
+    tab.page.get_by_role("button", name="Run 2 texts").click()
+    grid = tab.page.locator("#view .grid").first.locator("button")
+    tab.expect(grid).to_have_count(SMALL[0] * SMALL[1])
+    tab.page.get_by_role("combobox", name="Model", exact=True).select_option("planted")
+    tab.becomes(tab.steps, [SMALL[0], 0])
+    tab.expect(grid).to_have_count(SMALL[0] * SMALL[1])
+
+
 @pytest.mark.in_turns
 @pytest.mark.parametrize("width", [390, 1024, 1440])
 @pytest.mark.parametrize("theme", THEMES)

@@ -177,7 +177,7 @@ def main(descriptor: int) -> None:
     from service.telemetry import scrapes
 
     set_environment()
-    scrapes.PAUSE_S = 0.01  # hundreds of tests ask for metrics before and after a request
+    scrapes.PAUSE_S = 0.01  # tests ask for metrics before and after a request, hundreds of times
     for module in _IMPORTED:
         importlib.import_module(module)
     gc.collect()

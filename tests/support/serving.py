@@ -350,7 +350,7 @@ def parse_metrics(text: str) -> dict[str, float]:
 
 
 class Samples(Mapping[str, float]):
-    """What `parse_metrics` reads, but of a single sample only the lines of its name: all take 60 ms."""
+    """What `parse_metrics` reads. For a single sample only lines of its name are parsed: all take 25 ms."""
 
     def __init__(self, text: str) -> None:
         self._text = text

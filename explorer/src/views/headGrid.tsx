@@ -73,7 +73,9 @@ export function Grid({ label, class: look, rows, columns, first, cell, point }: 
   useEffect(() => {
     const frame = grid.current!.parentElement!;
     const half = frame.clientWidth / 2;
-    const left = grid.current!.rows[down + 1]!.cells[right + 1]!.offsetLeft - half;
+    // While another model is loading, the current head may not be in the grid of the last.
+    const cell = grid.current!.rows[down + 1]?.cells[right + 1];
+    const left = cell ? cell.offsetLeft - half : frame.scrollLeft;
     if (Math.abs(left - frame.scrollLeft) > half - EDGE) frame.scrollLeft = left;
   }, [down, right]);
   return (
