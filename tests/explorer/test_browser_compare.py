@@ -212,7 +212,7 @@ def test_the_most_similar_head_is_found(tab: Explorer, served: Service) -> None:
 
 
 def test_a_grid_may_be_of_another_model_than_the_current_head(tab: Explorer) -> None:
-    """The run of a data set stays when another model is chosen, whose head is in a layer that its grid lacks."""
+    """A data set's run stays when another model is chosen, whose head is in a layer that its grid lacks."""
     tab.open(text=TEXT, view="dataset", model="small", heads=[[SMALL[0], 0]])
     tab.page.get_by_label("Texts, one in each line").fill(f"{TEXT}\n{OTHER}")
     tab.page.get_by_role("button", name="Run 2 texts").click()
