@@ -145,11 +145,12 @@ class Contestants:
         self.all["bare model"] = Contestant(bare, partial(_run_bare, bare), OF_BARE_MODEL, ("mixed",))
 
     def add_runtime(self) -> None:
-        """Add ONNX Runtime or OpenVINO in process, in eight bits where headlight is."""
+        """Add ONNX Runtime or OpenVINO in process, in eight bits where headlight is, unless asked not to."""
         # Imports transformers and PyTorch's exporter, which nothing else here needs.
         from benchmarks.peers.plain_export import calibrate, export_plain, round_graph  # noqa: PLC0415
 
-        name, int8 = self._arguments.runtime, self.info["dtype"] == "int8"
+        name = self._arguments.runtime
+        int8 = self.info["dtype"] == "int8" and not self._arguments.runtime_float32
         python = self._arguments.python or sys.executable
         tokenizer = str(resolve(EMBEDDED) / "tokenizer.json")
         graph = export_plain(Path(self._stack.enter_context(tempfile.TemporaryDirectory())))

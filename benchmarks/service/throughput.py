@@ -89,6 +89,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--runtime", choices=("onnxruntime", "openvino"), help="beside this runtime in process"
     )
+    parser.add_argument(
+        "--runtime-float32", action="store_true", help="that runtime in float32 also beside eight bits"
+    )
     parser.add_argument("--python", help="of that runtime's environment")
     parser.add_argument("--plain", action="store_true", help="beside itself on PyTorch's kernels alone")
     parser.add_argument("--one-process", action="store_true", help="beside itself in one process")
