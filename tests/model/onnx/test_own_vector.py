@@ -168,7 +168,7 @@ def test_without_modules_its_pooling_is_not_told(tmp_path: Path) -> None:
     folder = tmp_path / "bare"
     write_whole(folder, torch.int32, "Normalize")
     vectors = expected(folder, TEXTS)
-    for name in ("modules.json", "model.safetensors"):
+    for name in ("modules.json", "config_sentence_transformers.json", "model.safetensors"):
         (folder / name).unlink()
     with serve(model=folder, threads=1) as service:
         info = answered(service.http.get("/info"))

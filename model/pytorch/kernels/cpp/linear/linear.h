@@ -23,22 +23,12 @@ constexpr int64_t CACHED = 3 << 14;  // words of x that are multiplied by all pa
 // Of rows of more words, so few rows are cached that memory is too slow for the weights: then inputs come in parts, whose sums for
 // so many panels stay in the cache.
 constexpr int64_t MOST_WORDS = 1024, SUMMED_PANELS = 16;
-// Processors without AVX-512 have 32 KB of first-level cache, often shared with a neighbour's thread: there inputs come in parts
-// for all but a few rows, and the part of a panel (8 KB) stays in it.
-constexpr bool ALWAYS_IN_PARTS = LANES == 8;
-constexpr int64_t FEW_ROWS = 4 * BLOCK_ROWS;
 
 // Products with weights, which may be thousands of numbers long: partial sums keep the rounding error below PyTorch's.
 template <class P>
 struct Weights : P {
     static constexpr int64_t SUMMED = 128;
     static constexpr bool PREFETCHES = true;
-};
-
-// The same for a panel that rows before have brought into the cache.
-template <class P>
-struct CachedWeights : Weights<P> {
-    static constexpr bool PREFETCHES = false;
 };
 
 // The columns of the result.
@@ -64,13 +54,10 @@ inline void multiply_block(const Product &all, int64_t first, int64_t next, int6
     const auto *output = (const typename P::Element *)all.output + panel * PANEL_COLUMNS;
     for (int64_t row = first; to == words && row < next; row++)
         for (int64_t v = 0; v < PANEL_COLUMNS; v += 64 / (int64_t)sizeof *output) fetch_to_write(output + row * width(all) + v);
-    // To widen 16-bit numbers leaves no room for fetches in every block, unless there are so few that memory is what they wait for.
     // Two blocks fetch as one does where a word has several lines: what the first fetches comes while both multiply.
-    const bool few = blocks * BLOCK_ROWS <= FEW_ROWS, pair = blocks == 2 && PANEL_COLUMNS * sizeof(typename P::Right) > 64;
-    const bool shares = !pair && (few || sizeof(typename P::Right) == 4);
-    const auto add = block && !pair && !shares ? Vectors<CachedWeights<P>>::add_product : Vectors<Weights<P>>::add_product;
-    add((int)(next - first), (const uint32_t *)all.x + first * words, words, weights, 0, columns, sums, columns, from, to,
-        shares ? block : 0, shares ? blocks : 1);
+    const bool pair = blocks == 2 && PANEL_COLUMNS * sizeof(typename P::Right) > 64;
+    Vectors<Weights<P>>::add_product((int)(next - first), (const uint32_t *)all.x + first * words, words, weights, 0, columns, sums,
+                                     columns, from, to, pair ? 0 : block, pair ? 1 : blocks);
     for (int64_t v = 0; to == words && v < PANEL_COLUMNS; v += LANES)
         for (int64_t row = first; row < next; row++)
             write_sums<P, A>(all, row, panel * PANEL_COLUMNS + v, sums + (row - first) * columns + v, PANEL_COLUMNS);
@@ -93,9 +80,7 @@ struct Cut {
     int64_t words, part, most, chunks;  // of a row, of a part of its inputs, and rows of a chunk at most; how many chunks
 
     explicit Cut(const Product &all) : words(all.linear.inputs / P::PER_WORD), part(words) {
-        if (ALWAYS_IN_PARTS && all.tokens > FEW_ROWS) {
-            part = Weights<P>::SUMMED;
-        } else if (all.tokens * words > CACHED && words > MOST_WORDS) {
+        if (all.tokens * words > CACHED && words > MOST_WORDS) {
             const int64_t parts = (words + MOST_WORDS - 1) / MOST_WORDS;
             part = rounded_up((words + parts - 1) / parts, Weights<P>::SUMMED);
         }
