@@ -37,7 +37,9 @@ PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "l
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
 """What requests may choose: one mode, or `mean_max` for the two of them."""
-HeadKind = Literal["classification", "token_classification", "masked_words", "late_interaction", "hybrid"]
+HeadKind = Literal[
+    "classification", "token_classification", "masked_words", "autoencoder", "late_interaction", "hybrid"
+]
 """What a model predicts from the last hidden state: see `docs/models.md`."""
 ScoreFunction = Literal["softmax", "sigmoid", "identity"]
 """How logits become scores."""
@@ -145,11 +147,12 @@ class SparseWant:
     """The weights of words of the vocabulary, the `top_k` largest (None: all above 0).
 
     `sparse_ids` int32 (k,) and `sparse_weights` float32 (k,), largest first, ties by id. With `table`, a
-    table has them for the tokens of a query, and nothing else may be wanted.
+    table has them for the tokens of a query, and nothing else may be wanted. `skip` is as in `SentenceWant`.
     """
 
     top_k: int | None = None
     table: bool = False
+    skip: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +278,8 @@ class Batch:
 class HeadInfo:
     """Describes the head of a model: the `labels` of a classifier, in the order of its logits.
 
-    `activation` turns logits into scores. `size` is that of vectors of late interaction, or of words. Where a
-    table weighs the words of queries, `query_table` is the role of texts that name none. `interaction` makes
-    the scores of late interaction.
+    `activation` turns logits into scores. `size` is that of vectors of tokens, or of sparse ones. Where
+    words of queries have a table, `query_table` is the role of texts that name none. `interaction`: MaxSim's.
     """
 
     kind: HeadKind

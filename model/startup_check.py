@@ -26,6 +26,7 @@ _HEADS: dict[HeadKind, HeadWant] = {
     "classification": LogitsWant(),
     "token_classification": LogitsWant(),
     "masked_words": SparseWant(top_k=1),
+    "autoencoder": SparseWant(top_k=1),
     "hybrid": SparseWant(top_k=1),
 }
 _LOOKED_UP = Want(heads=(SparseWant(table=True),))

@@ -34,6 +34,7 @@ _ROUTES: dict[HeadKind, str] = {
     "classification": "/predict",
     "token_classification": "/predict",
     "masked_words": '"sparse" in the outputs of /encode',
+    "autoencoder": '"sparse" in the outputs of /encode',
     "late_interaction": "/rerank, and the role of /encode",
     "hybrid": 'the weights of /rerank, and "sparse" in the outputs and the role of /encode',
 }

@@ -10,14 +10,14 @@ from safetensors import SafetensorError, deserialize
 
 from model.activations import CLASSES
 from model.checkpoints.conversion import no_dense
-from model.contract import FloatArray
+from model.contract import FloatArray, SentenceWant
 from model.errors import CheckpointError
 from model.fields import switch_of
 from model.files import present, read_bytes, read_json, reason, shown
 from model.heads.dense import Dense, LayerNorm, Step, UnitLength, WholeNumbers
-from model.heads.sparse import Splade
+from model.heads.sparse import AutoEncoder, Splade
 
-_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8"}
 _MOST_FEATURES = 2**17
 _TORCH = "torch.nn"
 _HEADER_BYTES = 2**20
@@ -85,6 +85,31 @@ def read_splade(folder: Path) -> Splade:
         if value not in known:
             raise CheckpointError(f"{file}: {name} is {shown(value)}; it must be one of {', '.join(known)}.")
     return Splade(strategy, twice=activation == "log1p_relu")
+
+
+def read_autoencoder(
+    folder: Path | None, size: int, own: SentenceWant, most: int | None
+) -> AutoEncoder | None:
+    """Load the encoder of a SparseAutoEncoder, which takes vectors of `size`; None without its folder.
+
+    `own` and `most` are as in `AutoEncoder`; if `most` is None, the module says. Raises CheckpointError.
+    """
+    if folder is None:
+        return None
+    file = folder / "config.json"
+    config = read_json(file)
+    inputs, outputs, k = (config.get(name) for name in ("input_dim", "hidden_dim", "k"))
+    if inputs != size or not (_is_size(outputs) and _is_size(k)) or k > outputs:
+        raise CheckpointError(
+            f"{file}: input_dim is {shown(inputs)}, hidden_dim {shown(outputs)} and k {shown(k)}; they must "
+            f"be {size}, from 1 to {_MOST_FEATURES}, and from 1 to hidden_dim: use the files of one model."
+        )
+    shapes = {"decoder.linear.weight": (outputs, size), "latent_bias": (outputs,), "pre_bias": (size,)}
+    tensors = _weights(folder, {**shapes, "stats_last_nonzero": (outputs,)})
+    weight = tensors["decoder.linear.weight"]  # that of the encoder, too, which is the decoder's transposed
+    bias = tensors["latent_bias"] - weight @ tensors["pre_bias"].astype(np.float64)
+    dense = Dense(weight, bias.astype(np.float32), "ReLU")
+    return AutoEncoder(dense, own, most or k, switch_of(file, config, "normalize", default=False))
 
 
 def _is_size(value: object) -> bool:

@@ -11,12 +11,12 @@ from tokenizers import Tokenizer
 
 from model.checkpoints.conversion import no_tokenizer
 from model.checkpoints.cross_encoder import why_not_comparable
-from model.checkpoints.dense import read_dense, read_steps
+from model.checkpoints.dense import read_autoencoder, read_dense, read_steps
 from model.checkpoints.hybrid import read_hybrid, warn_of_pickles
 from model.checkpoints.late_interaction import check_roles
 from model.checkpoints.layout import Layout, read_layout
 from model.checkpoints.peft.tasks import Adapter, find_adapters, with_adapters
-from model.contract import Encoding, HeadInfo, HeadKind, ModelInfo, PoolingMode
+from model.contract import Encoding, HeadInfo, HeadKind, ModelInfo, PoolingMode, SentenceWant
 from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
 from model.families import graph_only
@@ -27,7 +27,7 @@ from model.families.tokenizers import find_tokenizer_class, has_segments
 from model.fields import switch_of
 from model.files import read_json, reason, shown
 from model.heads.dense import Dense, First, Step, UnitLength
-from model.heads.sparse import TokenWeights
+from model.heads.sparse import AutoEncoder, TokenWeights
 from model.keys.files import HYBRID, check_keys
 from model.keys.token_roles import find_mask, find_padding
 from model.templates.places import parse_template
@@ -88,10 +88,14 @@ class ModelFolder:
     """The first of `dense`, if it is stored among the weights of the encoder."""
     adapters: tuple[Adapter, ...] = ()
     """Those in files of their own, in the order of the config's tasks."""
+    autoencoder: AutoEncoder | None = None
+    """What makes sparse vectors of the model's own vectors of texts."""
 
     @property
     def head(self) -> HeadInfo | None:
         """What the model predicts without a head among its weights."""
+        if self.autoencoder is not None:
+            return HeadInfo("autoencoder", size=len(self.autoencoder.dense.bias))
         if self.token_dense:
             size = len(self.token_dense[-1].bias)
         elif self.layout.multi_vector:
@@ -103,10 +107,11 @@ class ModelFolder:
 
     def check_head(self, predicts: HeadInfo | None) -> None:
         """Raise CheckpointError if what the weights predict, or do not, contradicts the other files."""
-        if self.token_weights is not None and predicts is not None:
+        if (self.token_weights or self.autoencoder) is not None and predicts is not None:
+            own = "a SparseAutoEncoder" if self.autoencoder else f"the layers of bge-m3 ({', '.join(HYBRID)})"
             raise CheckpointError(
-                f"{self.path} has the layers of bge-m3 ({', '.join(HYBRID)}), and its weights predict "
-                f"{predicts.kind}: remove these files, or use those of one model."
+                f"{self.path} has {own}, and its weights predict {predicts.kind}: remove these files, or use "
+                "those of one model."
             )
         if self.layout.splade is not None and (predicts is None or predicts.kind != "masked_words"):
             raise CheckpointError(
@@ -226,6 +231,9 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
         # sentence-transformers truncates last: a vector that had unit length does not keep it.
         dense = (*dense, *([UnitLength()] if layout.normalize else ()), First(layout.truncate_dim))
         layout = replace(layout, normalize=False)
+    size = reduce(lambda size, step: step.size(size), dense, config.hidden_size * len(layout.pooling))
+    own = SentenceWant(layout.pooling, normalize=layout.normalize)
+    autoencoder = read_autoencoder(layout.autoencoder, size, own, layout.most)
     token_dense, token_weights = _read_token_layers(layout, config, whole)
     if layout.roles:
         masked = family is not None and family.masks_embeddings
@@ -264,6 +272,7 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
         padding,
         no_ranking,
         adapters=tuple(adapters),
+        autoencoder=autoencoder,
     )
 
 

@@ -6,7 +6,7 @@ later releases write other dotted types, and `pooling_mode` as a word or a list.
 the same in both.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -29,7 +29,7 @@ from model.fields import switch_of
 from model.files import present, read_json, shown
 from model.heads.sparse import Splade
 from model.keys.files import HYBRID, find_sentence_file
-from model.modules.listing import MASK, STATIC, read_modules
+from model.modules.listing import AUTOENCODER, MASK, STATIC, read_modules
 from model.tokenization.roles import RoleRules
 
 # sentence-transformers concatenates them in this order.
@@ -67,7 +67,8 @@ class Layout:
     `transformer` holds config.json, the weights and the tokenizer, and `sentence` is what is said of it;
     `steps` are the kinds and folders of modules after the pooling, apart from a last Normalize, for which
     `normalize` is set; `truncate_dim` components of the result are kept. `similarity` is the function that
-    compares sentence vectors. `splade` says how predicted words are pooled, None if the folder does not.
+    compares sentence vectors. `splade` says how predicted words are pooled, None if the folder does not;
+    `autoencoder` is the folder of what makes sparse vectors of sentence vectors, and `most` bounds both.
     `logit_score` says which tokens' logits are the score of a pair, None if it is no such model.
     `roles` are those of late interaction, and `token_dense` the folders of the linear layers that make its
     vectors of tokens. `modules` are the kinds and folders of all modules. A `hybrid` model has the layers of
@@ -88,6 +89,8 @@ class Layout:
     default_prompt_name: str | None = None
     similarity: Similarity = "cosine"
     splade: Splade | None = None
+    autoencoder: Path | None = None
+    most: int | None = None
     logit_score: LogitScore | None = None
     roles: Mapping[Role, RoleRules] = field(default_factory=dict)
     token_dense: tuple[Path, ...] = ()
@@ -102,7 +105,8 @@ class Layout:
     @property
     def weighted(self) -> tuple[Path, ...]:
         """The folders of modules after the transformer that have weights."""
-        return (*(subfolder for kind, subfolder in self.steps if kind not in _BARE), *self.token_dense)
+        steps = (subfolder for kind, subfolder in self.steps if kind not in _BARE)
+        return (*steps, *self.token_dense, *([self.autoencoder] if self.autoencoder else ()))
 
 
 def read_layout(folder: Path) -> Layout:
@@ -110,7 +114,7 @@ def read_layout(folder: Path) -> Layout:
     layout = _read_layout(folder)
     if not is_hybrid(layout.transformer):
         return layout
-    if layout.roles or layout.splade or layout.logit_score:
+    if layout.roles or layout.splade or layout.autoencoder or layout.logit_score:
         raise CheckpointError(
             f"{folder} has the layers of bge-m3 ({', '.join(HYBRID)}) and says that it is a model of late "
             "interaction, sparse vectors or scores: remove these files, or use those of one model."
@@ -145,7 +149,7 @@ def _read_layout(folder: Path) -> Layout:
     pooling, include_prompt = _pooling(paths.get("Pooling"))
     general_file = folder / _GENERAL
     general = read_json(general_file, optional=True)
-    _check_kind(general_file, general, sentence.task, sparse="SpladePooling" in paths)
+    _check_kind(general_file, general, sentence.task, paths)
     logit_score = _logit_score(transformer, general, sentence.task, paths.get("LogitScore"))
     prompts, default_prompt_name = _prompts(general_file, general)
     multi = paths.get(MASK)
@@ -155,7 +159,7 @@ def _read_layout(folder: Path) -> Layout:
             f"{general_file}: model_type is {shown(general.get('model_type'))}, {having} the module {MASK}; "
             "both are of a MultiVectorEncoder: use the files of one model."
         )
-    interaction = Interaction()
+    interaction, most = Interaction(), _count(general_file, general, "max_active_dims")
     if multi is None:
         check_no_roles(find_sentence_file(transformer))
         roles = read_pylate_roles(folder, transformer)
@@ -185,7 +189,9 @@ def _read_layout(folder: Path) -> Layout:
         prompts=prompts,
         default_prompt_name=default_prompt_name,
         similarity="cosine" if roles else _similarity(general_file, general),  # PyLate says MaxSim
-        splade=_splade(general_file, general, paths.get("SpladePooling")),
+        splade=_splade(paths.get("SpladePooling"), most),
+        autoencoder=paths.get(AUTOENCODER),
+        most=most,
         logit_score=logit_score,
         roles=roles,
         token_dense=tuple(path for _, path in steps) if roles else (),
@@ -203,12 +209,13 @@ def is_model2vec(folder: Path) -> bool:
     return bool(read_json(folder / "config.json", optional=True).get("model_type") == "model2vec")
 
 
-def _check_kind(file: Path, general: Mapping[str, Any], task: str, *, sparse: bool) -> None:
+def _check_kind(file: Path, general: Mapping[str, Any], task: str, kinds: Container[str]) -> None:
     """Raise CheckpointError if the kind of a model does not go with its modules."""
     kind = general.get("model_type")
     if kind not in (None, *_MODELS):
         raise CheckpointError(f"{file}: model_type is {shown(kind)}; it must be one of {', '.join(_MODELS)}.")
-    if not sparse and (kind == "SparseEncoder" or task == "fill-mask"):
+    features = AUTOENCODER in kinds and task != "fill-mask"
+    if not (features or "SpladePooling" in kinds) and (kind == "SparseEncoder" or task == "fill-mask"):
         raise CheckpointError(
             f"{file} and its transformer say that the model predicts words (model_type {shown(kind)}, "
             f"transformer_task {task}), and modules.json has no SpladePooling: use the files of one model."
@@ -252,7 +259,7 @@ def _after(
                 )
             if not tokens and number > pooled and level == "sentence_embedding":
                 steps.append((kind, subfolder))
-        elif kind in ("LayerNorm", "FlexibleQuantizer") and tokens:
+        elif kind in ("LayerNorm", "FlexibleQuantizer", AUTOENCODER) and tokens:
             raise CheckpointError(f"{file} lists a {kind}, which late interaction does not have: remove it.")
         elif kind in ("Dense", "LayerNorm", "FlexibleQuantizer"):
             steps.append((kind, subfolder))
@@ -287,11 +294,9 @@ def _count(file: Path, config: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
-def _splade(file: Path, general: Mapping[str, Any], folder: Path | None) -> Splade | None:
-    """Read how a sparse encoder pools words, and how many it keeps; None without a module for it."""
-    if folder is None:
-        return None
-    return replace(read_splade(folder), most=_count(file, general, "max_active_dims"))
+def _splade(folder: Path | None, most: int | None) -> Splade | None:
+    """Read how a sparse encoder pools words, of which it keeps `most`; None without a module for it."""
+    return None if folder is None else replace(read_splade(folder), most=most)
 
 
 def _pooling(folder: Path | None) -> tuple[tuple[PoolingMode, ...], bool]:

@@ -27,7 +27,7 @@ from model.heads.dense import Dense, Parts, Step
 from model.heads.late_interaction import Layers, token_vectors
 from model.heads.logits import predict
 from model.heads.predictor import Linear, Predictor
-from model.heads.sparse import Splade, TokenWeights, largest_words, word_weights
+from model.heads.sparse import AutoEncoder, Splade, TokenWeights, largest_words, word_weights
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -36,9 +36,9 @@ Arrays = dict[str, NDArray[Any]]
 class Heads:
     """What a model has above its encoder: layers after the pooling, and a predictor in arrays of `ops`.
 
-    `splade` says how predicted words are pooled; `token_weights` makes sparse vectors without predicting
-    words, and `token_dense` the vectors of late interaction, if the predictor does not. Both take arrays of
-    numpy.
+    `splade` says how predicted words are pooled; `token_weights` or an `autoencoder` makes sparse vectors
+    without predicting words, and `token_dense` the vectors of late interaction, if the predictor does not.
+    They take arrays of numpy.
     """
 
     ops: Operations
@@ -47,6 +47,7 @@ class Heads:
     splade: Splade = field(default_factory=Splade)
     token_dense: Sequence[Step] = ()
     token_weights: TokenWeights | None = None
+    autoencoder: AutoEncoder | None = None
 
     @property
     def predicting(self) -> Predictor:
@@ -176,6 +177,12 @@ def _words(
         weighed = heads.token_weights([states[i] for i in wants], [token_ids(i) for i in wants], most)
         yield from zip(wants, weighed, strict=True)
         return
-    weights = word_weights(heads.predicting, [states[i] for i in wants], heads.splade, heads.ops)
-    for (i, want), some in zip(wants.items(), weights, strict=True):
-        yield i, largest_words(some, want.top_k or heads.splade.most)
+    some, autoencoder, kept = [states[i] for i in wants], heads.autoencoder, heads.splade.most
+    weights: Iterable[FloatArray]
+    if autoencoder is None:
+        weights = word_weights(heads.predicting, some, heads.splade, heads.ops)
+    else:
+        weights = autoencoder(some, [want.skip for want in wants.values()], heads.dense)
+        kept = autoencoder.most
+    for (i, want), one in zip(wants.items(), weights, strict=True):
+        yield i, largest_words(one, want.top_k or kept)

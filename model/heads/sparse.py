@@ -1,4 +1,4 @@
-"""Sparse vectors over the vocabulary: of predicted words, SPLADE (Formal et al. 2021, 2022), or of tokens."""
+"""Sparse vectors: of predicted words, SPLADE (Formal et al. 2021, 2022), of tokens, or learned features."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model.arrays import Array, Operations
-from model.contract import FloatArray
+from model.arrays import NUMPY, Array, Operations
+from model.contract import FloatArray, SentenceWant
+from model.heads.dense import Dense, Step
+from model.heads.pooling import Bags
 from model.heads.predictor import Predictor
+from model.heads.vectors import of_pooled
 
 _LOGITS_AT_ONCE = 2**20
 _FEWEST_WORDS = 64
@@ -106,6 +109,38 @@ class TokenWeights:
     @cached_property
     def _ignored(self) -> NDArray[np.int64]:
         return np.array(sorted(self.ignored), np.int64)
+
+
+@dataclass(frozen=True)
+class AutoEncoder:
+    """The weights of features that an autoencoder learned, in a text's own vector: CSR (Wen et al. 2025).
+
+    `dense` maps the vector, which is pooled and scaled as `own` says, to the weights of all features. With
+    `standardizes`, its components first get mean 0 and deviation 1. `most` are the features that a vector
+    keeps unless a request says.
+    """
+
+    dense: Dense
+    own: SentenceWant
+    most: int
+    standardizes: bool = False
+
+    def __call__(
+        self, states: Sequence[FloatArray], skips: Sequence[int], steps: Sequence[Step]
+    ) -> FloatArray:
+        """Weigh the features of sequences with these last hidden states, (N, C) each: (B, F).
+
+        The first tokens of each, as many as `skips` says, are not pooled; `steps` follow the pooling.
+        """
+        pooled = [self._pool(state, skip) for state, skip in zip(states, skips, strict=True)]
+        x = of_pooled(np.concatenate(pooled), self.own, steps)
+        if self.standardizes:
+            x = x - x.mean(1, keepdims=True)
+            x = x / (x.std(1, ddof=1, keepdims=True) + np.float32(1e-5))
+        return self.dense(x)
+
+    def _pool(self, state: FloatArray, skip: int) -> FloatArray:
+        return Bags([0], [len(state)], skip, NUMPY).pool(lambda _: state, self.own)
 
 
 def largest_words(weights: FloatArray, top_k: int | None) -> dict[str, NDArray[Any]]:

@@ -90,6 +90,10 @@ MODULE: dict[str, Table] = {
         **harmless("already in config.json", "word_embedding_dimension", "embedding_dimension"),
         **harmless("how much is computed at a time", "chunk_size"),
     },
+    "SparseAutoEncoder": {
+        **used("the encoder, and how many dimensions are kept", "input_dim", "hidden_dim", "k", "normalize"),
+        **harmless("only for training", "k_aux", "dead_threshold"),
+    },
     "MultiVectorMask": used(
         "which tokens have vectors", "skiplist_words", "skiplist_tasks", "keep_only_token_ids",
     ),

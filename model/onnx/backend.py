@@ -86,6 +86,7 @@ class OnnxBackend:
             folder.layout.splade or Splade(),
             folder.token_dense,
             folder.token_weights,
+            folder.autoencoder,
         )
         found = precision.name
         if found == INT8 and not self._on_cpu:

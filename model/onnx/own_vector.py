@@ -96,6 +96,8 @@ def _needs_states(folder: ModelFolder) -> str | None:
         return f"{folder.path} is a model of late interaction, which has a vector for each token"
     if folder.layout.splade is not None:
         return f"{folder.path} has a SpladePooling, which takes the predictions of each token"
+    if folder.autoencoder is not None:
+        return f"{folder.path} has a SparseAutoEncoder, which takes the vectors of its own pooling"
     if not folder.layout.include_prompt:
         return f"the Pooling of {folder.path} has include_prompt false, which leaves tokens out of the vector"
     return None

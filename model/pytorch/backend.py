@@ -115,6 +115,7 @@ class TorchBackend:
             checkpoint.folder.layout.splade or Splade(),
             checkpoint.folder.token_dense,
             checkpoint.folder.token_weights,
+            checkpoint.folder.autoencoder,
         )
         adapters = self.encoder.config.adapters
         self._tasks = {name: i for i, name in enumerate(adapters.tasks if adapters else ())}

@@ -21,6 +21,8 @@ from service.tasks.results import Item, Parts
 from service.tasks.view import View
 
 _LISTED = 10
+_NUMBER_BYTES = 10
+"""Of the number of a dimension as a string in JSON: six digits at most, quotes and a comma."""
 _CHECKPOINTS: dict[HeadKind, str] = {
     "classification": "SequenceClassification",
     "token_classification": "TokenClassification",
@@ -75,13 +77,15 @@ class SparsePlan:
     """The sparse vectors of a request: at most `top_k` of a model's `words` each, or all above 0.
 
     `words` is None for a model that weighs the tokens of a text, and no others. With `table` the texts are
-    queries whose words a table weighs.
+    queries whose words a table weighs. Without a `decoder` they are no words but dimensions, which have
+    numbers for names. Without `include_prompt` no prompt is pooled.
     """
 
     top_k: int | None
     words: int | None
-    decoder: Decoder
+    decoder: Decoder | None
     table: bool = False
+    include_prompt: bool = True
 
     def most(self, encoding: Encoding) -> int:
         """Bound the words of one input."""
@@ -92,16 +96,15 @@ class SparsePlan:
         """Add the sparse vector to what one input returns."""
         most = self.most(encoding)
         words = {"sparse_ids": (most,), "sparse_weights": (most,)}
-        expected = replace(
-            view.expected,
-            arrays={**view.expected.arrays, **words},
-            column_bytes=self.decoder.most_json_bytes(most),
-        )
-        want = replace(view.want, heads=(*view.want.heads, SparseWant(self.top_k, self.table)))
+        names = _NUMBER_BYTES * most if self.decoder is None else self.decoder.most_json_bytes(most)
+        expected = replace(view.expected, arrays={**view.expected.arrays, **words}, column_bytes=names)
+        skip = 0 if self.include_prompt else min(encoding.prompt_length, len(encoding) - 1)
+        want = replace(view.want, heads=(*view.want.heads, SparseWant(self.top_k, self.table, skip)))
         return replace(view, want=want, expected=expected).then(self._name_words)
 
     def _name_words(self, item: Item) -> Item:
-        tokens = [self.decoder.name(number) for number in item.arrays["sparse_ids"].tolist()]
+        name = str if self.decoder is None else self.decoder.name
+        tokens = [name(number) for number in item.arrays["sparse_ids"].tolist()]
         return replace(item, columns={**item.columns, "sparse": {"tokens": tokens}})
 
 
@@ -116,10 +119,11 @@ def plan_sparse(
 
     `needs` says what of the request needs them; `role` is that of its texts, as `sparse_role` returns it.
     """
-    head = check_head(engine, engines, "masked_words", "hybrid", needs=needs)
+    head = check_head(engine, engines, "masked_words", "autoencoder", "hybrid", needs=needs)
     table = head.query_table is not None and role == "query"
     words = None if head.kind == "hybrid" or table else head.size or 0
-    return SparsePlan(top_k, words, engine.decoder, table)
+    decoder = None if head.kind == "autoencoder" else engine.decoder
+    return SparsePlan(top_k, words, decoder, table, engine.info.include_prompt)
 
 
 def has_query_table(info: ModelInfo) -> bool:

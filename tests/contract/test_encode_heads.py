@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.references.autoencoder import FEATURES, KEPT, Csr, write_csr
 from tests.references.checkpoints import MINILM, SUITED
 from tests.references.comparing import distance, relative_distance
 from tests.references.late_interaction import SIZE, LateInteraction, write_pylate
@@ -48,11 +49,19 @@ def colbert(tmp_path_factory: pytest.TempPathFactory) -> LateInteraction:
 
 
 @pytest.fixture(scope="session")
-def served(kept: Kept, backend: str, splade: tuple[Path, Any], colbert: LateInteraction) -> Service:
-    """Both of them, and with PyTorch the embedded model, which has no head."""
+def csr(tmp_path_factory: pytest.TempPathFactory) -> Csr:
+    """A folder of a SparseEncoder with a SparseAutoEncoder, whose pooling leaves prompts out."""
+    return write_csr(
+        tmp_path_factory.mktemp("models") / "csr", normalize=True, include_prompt=False, **SUITED
+    )
+
+
+@pytest.fixture(scope="session")
+def served(kept: Kept, backend: str, splade: tuple[Path, Any], colbert: LateInteraction, csr: Csr) -> Service:
+    """All of them, and with PyTorch the embedded model, which has no head."""
 
     def start() -> AbstractContextManager[Service]:
-        sources = {"splade": splade[0], "colbert": colbert.folder}
+        sources = {"splade": splade[0], "colbert": colbert.folder, "csr": csr.folder}
         models = [f"{name}={kept.folder(folder, backend)}" for name, folder in sources.items()]
         return serve(model=",".join(models + [MINILM] * (backend != "onnx")), threads=1, **native(backend))
 
@@ -80,6 +89,34 @@ def test_sparse_vectors_are_those_of_splade(served: Service, splade: tuple[Path,
     (one,) = served.encode(TEXTS[0], outputs=["sparse"], model="splade", top_k=3)["data"]
     assert one["sparse"]["token_ids"] == answer["data"][0]["sparse"]["token_ids"][:3]
     assert "embedding" not in one
+
+
+def test_features_of_an_autoencoder_are_the_library_s(served: Service, backend: str, csr: Csr) -> None:
+    """Each text alone and in a batch, with more features or a prompt than by default; in TEI as well."""
+    bound = 1e-4 if backend == "onnx" else 1e-5
+    options: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({}, {}),
+        ({"top_k": 40}, {"k": 40}),
+        ({"prompt_name": "query"}, {"unpooled": "the boy "}),
+    ]
+    for asked, expected in options:
+        body = {"outputs": ["sparse", "sentence"], "model": "csr", **asked}
+        batch = served.encode(TEXTS, **body)["data"]
+        for i, text in enumerate(TEXTS):
+            (alone,) = served.encode(text, **body)["data"]
+            for sparse in (alone["sparse"], batch[i]["sparse"]):
+                found = np.zeros(FEATURES)
+                found[sparse["token_ids"]] = sparse["weights"]
+                assert distance(found, csr.weights(text, **expected)) <= bound
+                assert sparse["tokens"] == [str(number) for number in sparse["token_ids"]]
+                assert sparse["weights"] == sorted(sparse["weights"], reverse=True)
+    words = served.encode(TEXTS, outputs=["sparse"], model="csr")["data"]
+    for path in ("/tei/embed_sparse", "/tei"):
+        answers = post(served, {"inputs": TEXTS[:3], "model": "csr"}, path).json()
+        for item, values in zip(words[:3], answers, strict=True):
+            assert [one["index"] for one in values] == item["sparse"]["token_ids"]
+            assert distance([one["value"] for one in values], item["sparse"]["weights"]) <= 2e-6
+            assert len(values) == KEPT
 
 
 def test_every_format_has_the_same_words(served: Service) -> None:
@@ -158,8 +195,8 @@ def test_options_without_effect_are_refused(
     [
         (
             {"outputs": ["sparse"], "model": "colbert"},
-            'The model "colbert" has no masked_words head or layers of bge-m3, which "sparse" in outputs '
-            "needs: choose from splade.",
+            'The model "colbert" has no masked_words head or autoencoder head or layers of bge-m3, which '
+            '"sparse" in outputs needs: choose from splade, csr.',
         ),
         (
             {"outputs": ["tokens"], "role": "query", "model": "splade"},

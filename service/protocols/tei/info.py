@@ -58,7 +58,7 @@ def _model_type(info: ModelInfo) -> dict[str, dict[str, Any]]:
         kind = "reranker" if head.kind == "classification" and len(head.labels) == 1 else "classifier"
         ids = dict(enumerate(head.labels))
         return {kind: {"id2label": ids, "label2id": {label: i for i, label in ids.items()}}}
-    if head is not None and head.kind == "masked_words":
+    if head is not None and head.kind in ("masked_words", "autoencoder"):
         return {"embedding": {"pooling": "splade"}}
     first = info.pooling[0] if info.pooling else "sentence_embedding"  # of a graph that does not say how
     return {"embedding": {"pooling": "last_token" if first == "last" else first}}

@@ -60,7 +60,7 @@ def _choose(fields: dict[str, Any], state: ServiceState) -> type[Asked]:
     match None if head is None else head.kind:
         case "classification" | "token_classification":
             return TeiPredictRequest
-        case "masked_words":
+        case "masked_words" | "autoencoder":
             return EmbedSparseRequest
         case _:
             return EmbedRequest

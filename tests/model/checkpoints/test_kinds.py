@@ -1,4 +1,4 @@
-"""The twelve kinds of folders that docs/models.md names: served whole, refused damaged or mixed."""
+"""The thirteen kinds of folders that docs/models.md names: served whole, refused damaged or mixed."""
 
 import re
 import shutil
@@ -9,6 +9,7 @@ import pytest
 
 from model.errors import ModelError
 from model.loading import load_model
+from tests.references.autoencoder import write_csr
 from tests.references.checkpoints import write_bert
 from tests.references.classifiers import write_classifier
 from tests.references.cross_encoder import write_cross_encoder
@@ -35,6 +36,7 @@ KINDS: dict[str, tuple[Callable[[Path], object], str | None]] = {
     ),
     "`CrossEncoder` with `LogitScore`": (write_reranker, "classification"),
     "`SparseEncoder`": (write_sparse_encoder, "masked_words"),
+    "`SparseEncoder` with a `SparseAutoEncoder`": (write_csr, "autoencoder"),
     "`SparseEncoder` with a `Router`": (write_router, "masked_words"),
     "late interaction of PyLate": (write_pylate, "late_interaction"),
     "`MultiVectorEncoder`": (write_multi_vector, "late_interaction"),
@@ -49,6 +51,8 @@ OPTIONAL = {
     *("`CrossEncoder`: config_sentence_transformers.json", "bge-m3: modules.json"),
     "`SentenceTransformer`: config_sentence_transformers.json",
     "`SparseEncoder`: config_sentence_transformers.json",
+    "`SparseEncoder` with a `SparseAutoEncoder`: config_sentence_transformers.json",
+    "`SparseEncoder` with a `SparseAutoEncoder`: 2_Normalize/config.json",
     "`SparseEncoder` with a `Router`: config_sentence_transformers.json",
     "`SparseEncoder` with a `Router`: query_0_SparseStaticEmbedding/config.json",
     "a table of model2vec: modules.json",

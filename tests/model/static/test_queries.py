@@ -62,6 +62,12 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
         change(ROUTES, structure={"query": [QUERY]}),
         "structure routes 'query': SparseStaticEmbedding; headlight serves a Router with query: Sparse",
     ),
+    (
+        lambda folder: (folder / "modules.json").write_text(
+            json.dumps([{"type": "Router", "path": ""}, {"type": "Normalize", "path": "1_Normalize"}])
+        ),
+        "document': Transformer, SpladePooling, and Normalize follows; headlight serves a Router with query",
+    ),
     (change(ROUTES, structure={"query": ["../x"], "document": []}), "structure has .*a type in types"),
     (change(ROUTES, types={}), "structure has .*a type in types"),
     (
