@@ -13,6 +13,7 @@ import pytest
 
 from export.check.__main__ import main
 from model.keys.files import FILES
+from tests.references.autoencoder import FEATURES, write_csr
 from tests.references.checkpoints import MINILM, SUITED, write_bert
 from tests.references.classifiers import write_classifier
 from tests.references.cross_encoder import SIGMOID, write_cross_encoder
@@ -33,8 +34,8 @@ from tests.support.serving import ROOT, Json, Service, free_port, run_command, s
 LABELS = ["sad", "plain", "glad"]
 
 
-PREDICTED = {"late_interaction": SIZE, "masked_words": 92}
-"""How many numbers a token gets from heads that have no labels: a vector, a weight for each word."""
+PREDICTED = {"late_interaction": SIZE, "masked_words": 92, "autoencoder": FEATURES}
+"""How many numbers heads without labels make: a vector of each token, a weight for each word or feature."""
 
 
 def write_graph(folder: Path) -> None:
@@ -54,6 +55,7 @@ GOOD: dict[str, Callable[[Path], object]] = {
     "classifier": lambda folder: write_classifier(folder, LABELS, **SUITED),
     "colbert": write_pylate,
     "splade": lambda folder: write_sparse_encoder(folder, **SUITED),
+    "csr": lambda folder: write_csr(folder, **SUITED),
     "graph": write_graph,
 }
 

@@ -1,6 +1,7 @@
 """A graph that returns the vector of a text alone is served as it pools, and says what it does not have."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from model.onnx import names as graph
 from tests.model.checkpoints.test_layout import write
 from tests.model.checkpoints.test_modules import Module, write_modules
 from tests.model.onnx.test_foreign import TEXTS, LastState, write_foreign
+from tests.references.autoencoder import write_csr
 from tests.references.comparing import relative_distance
 from tests.support.product import run
 from tests.support.serving import Service, answered, assert_problem, post, serve
@@ -208,5 +210,15 @@ def test_a_graph_without_some_of_the_modules_ends_the_start(
     file = folder / "1_Pooling/config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **config}))
     with pytest.raises(CheckpointError, match=said) as error:
+        load_model(str(folder), kind="onnx", device="cpu")
+    assert "`headlight export MODEL FOLDER`" in str(error.value)
+
+
+def test_a_graph_of_vectors_alone_makes_no_features(tmp_path: Path) -> None:
+    """A SparseAutoEncoder takes what its model pools, which such a graph may have changed."""
+    folder = tmp_path / "graph"
+    write_whole(folder, torch.int64, "Normalize")
+    shutil.copytree(write_csr(tmp_path / "csr").folder, folder, dirs_exist_ok=True)
+    with pytest.raises(CheckpointError, match="has a SparseAutoEncoder, which takes") as error:
         load_model(str(folder), kind="onnx", device="cpu")
     assert "`headlight export MODEL FOLDER`" in str(error.value)
