@@ -104,13 +104,17 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--int8", action="store_true", help="measure eight bits, too")
     parser.add_argument("--rounds", type=int, default=5)
+    known = tuple(SHAPES | _LONG)
+    parser.add_argument("--shapes", type=some_of(known), default=known, help="of each family's own")
     arguments = parser.parse_args()
     tables.print_facts("Machine", machine.facts(arguments.dtype))
     checks = []
     for name in arguments.families:
         with tempfile.TemporaryDirectory() as place:
             written = write(name, Path(place), arguments.dtype, arguments.layers)
-            checks += measure(name, written, arguments.dtype, arguments.rounds, int8=arguments.int8)
+            own = SHAPES_OF.get(name, SHAPES)
+            shapes = {shape: lengths for shape, lengths in own.items() if shape in arguments.shapes}
+            checks += measure(name, written, arguments.dtype, arguments.rounds, shapes, int8=arguments.int8)
     tables.print_checks(checks)
 
 
@@ -124,8 +128,16 @@ def write(name: str, place: Path, dtype: str, layers: int) -> Written:
     return written
 
 
-def measure(name: str, written: Written, dtype: str, rounds: int, *, int8: bool) -> list[tables.Check]:
-    """Measure one family, and print its table; returns what is held to a bound."""
+def measure(
+    name: str,
+    written: Written,
+    dtype: str,
+    rounds: int,
+    shapes: Mapping[str, Sequence[int]],
+    *,
+    int8: bool,
+) -> list[tables.Check]:
+    """Measure one family with texts of these lengths, print its table, and return what is held to a bound."""
     place, precision = written.folder, getattr(torch, dtype)
     backend, plain = (
         TorchBackend(load_checkpoint(place), device="cpu", dtype=dtype, native=native)
@@ -135,9 +147,9 @@ def measure(name: str, written: Written, dtype: str, rounds: int, *, int8: bool)
     encoder = load_checkpoint(place).encoder.to(precision)
     linears = [module for module in encoder.modules() if isinstance(module, Linear)]
     rows, checks = [], []
-    for shape, lengths in SHAPES_OF.get(name, SHAPES).items():
+    for shape, lengths in shapes.items():
         # Tokens that no family treats in a special way.
-        texts = [ids.tolist() for ids in torch.split(torch.randint(5, 100, (sum(lengths),)), lengths)]
+        texts = [ids.tolist() for ids in torch.split(torch.randint(5, 100, (sum(lengths),)), list(lengths))]
         widths = {linear.weight.shape[1] for linear in linears}
         inputs = {width: torch.randn(sum(lengths), width, dtype=precision) for width in widths}
         mixed = mixing(encoder.config, lengths, precision) if name in SHAPES_OF else ()
