@@ -131,6 +131,7 @@ def assert_answered(watched: Prometheus, where: str, promql: str) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("processes", [1, 2])
 def test_every_panel_shows_a_load_of_embeddings_alone(processes: int, tmp_path: Path) -> None:
     """No panel is empty where clients know OpenAI's protocol alone, with one process and with several."""

@@ -237,6 +237,7 @@ def filled(request: pytest.FixtureRequest, browser: Any, served: Service) -> Ite
     assert found == []
 
 
+@pytest.mark.in_turns
 def test_everyone_can_use_it(filled: Explorer, axe: str) -> None:
     """Axe finds nothing, nothing spills over the edge, and pointing at something moves nothing."""
     assert violations(filled, axe) == []

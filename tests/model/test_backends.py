@@ -98,6 +98,7 @@ def naive(attention: Any, want: AttentionWant) -> Any:
     return chosen.mean(1) if want.aggregate == "mean" else chosen.max(1)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("aggregate", ["none", "mean", "max"])
 @pytest.mark.parametrize("keys", [None, (0,), (6, 1, 1, 3)])
 @pytest.mark.parametrize("queries", [None, (5,), (2, 6, 2, 0)])

@@ -144,6 +144,7 @@ def test_tokens_that_are_not_attended_to_stay_so(native: bool, tmp_path: Path) -
             assert relative_distance(ours, theirs) <= EXACT, some
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("native", [True, False], ids=["kernels", "plain"])
 @every_family("family", ["bert", "deberta-v2", "modernbert", "t5", "qwen3", "gemma3_text"])
 def test_statistics_are_those_of_the_changed_maps(family: str, native: bool, tmp_path: Path) -> None:

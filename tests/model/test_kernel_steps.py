@@ -278,6 +278,7 @@ def test_gains_of_norms_stay_in_float32() -> None:
         assert layer.attention_output_gain == block.attention_output_norm.weight.data_ptr()
 
 
+@pytest.mark.in_turns
 @every(RUN)
 def test_widened_weights_give_the_bits_of_rounded_ones_in_float32(choice: dict[str, Any]) -> None:
     """Whatever a block does: only the weights of its products are in bfloat16, not vectors of distances."""
