@@ -278,8 +278,8 @@ class Batch:
 class HeadInfo:
     """Describes the head of a model: the `labels` of a classifier, in the order of its logits.
 
-    `activation` turns logits into scores. `size` is that of vectors of tokens, or of sparse ones. Where
-    words of queries have a table, `query_table` is the role of texts that name none. `interaction`: MaxSim's.
+    `activation` turns logits into scores. `size` is that of a token's vector, or of a sparse one. Texts
+    without a role have the role `query_table`, if a table weighs queries. `interaction` scores token vectors.
     """
 
     kind: HeadKind

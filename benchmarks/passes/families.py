@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--int8", action="store_true", help="measure eight bits, too")
     parser.add_argument("--rounds", type=int, default=5)
     known = tuple(SHAPES | _LONG)
-    parser.add_argument("--shapes", type=some_of(known), default=known, help="of each family's own")
+    parser.add_argument("--shapes", type=some_of(known), default=known, help="which of a family's shapes")
     arguments = parser.parse_args()
     tables.print_facts("Machine", machine.facts(arguments.dtype))
     checks = []
