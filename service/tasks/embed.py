@@ -130,8 +130,7 @@ class EncodePlan:
         """Return what must be computed for one sequence, without chunks."""
         if self.sentence is None or self.include_prompt or not encoding.prompt_length:
             return self._want
-        skip = min(encoding.prompt_length, len(encoding) - 1)
-        return replace(self._want, sentence=replace(self.sentence, skip=skip))
+        return replace(self._want, sentence=replace(self.sentence, skip=count_unpooled(encoding)))
 
     @cached_property
     def _want(self) -> Want:
@@ -146,6 +145,11 @@ class EncodePlan:
         if self.token_layers:
             shapes["token_embeddings"] = (len(self.token_layers), len(encoding), self.hidden_size)
         return shapes
+
+
+def count_unpooled(encoding: Encoding) -> int:
+    """Count the first tokens that are not pooled where prompts are left out: one token is always pooled."""
+    return min(encoding.prompt_length, len(encoding) - 1)
 
 
 def held_by_chunks(views: Sequence[View]) -> int:

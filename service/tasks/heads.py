@@ -14,7 +14,7 @@ from model.heads.late_interaction import want_vectors
 from model.tokenization.decoding import Decoder
 from service.echo import cut
 from service.engine.engine import Engine
-from service.tasks.embed import resolve_states
+from service.tasks.embed import count_unpooled, resolve_states
 from service.tasks.errors import OptionError
 from service.tasks.indices import Chosen, choose
 from service.tasks.results import Item, Parts
@@ -42,7 +42,8 @@ def check_head(
     head = engine.info.head
     if head is not None and head.kind in kinds:
         return head
-    needed = " or ".join("layers of bge-m3" if kind == "hybrid" else f"{kind} head" for kind in kinds)
+    *others, last = ("layers of bge-m3" if kind == "hybrid" else f"{kind} head" for kind in kinds)
+    needed = f"{', '.join(others)} or {last}" if others else last
     raise OptionError(
         lambda _: (
             f'The model "{engine.name}" has no {needed}, which {needs} needs{_way_out(engines, kinds)}.'
@@ -98,7 +99,7 @@ class SparsePlan:
         words = {"sparse_ids": (most,), "sparse_weights": (most,)}
         names = _NUMBER_BYTES * most if self.decoder is None else self.decoder.most_json_bytes(most)
         expected = replace(view.expected, arrays={**view.expected.arrays, **words}, column_bytes=names)
-        skip = 0 if self.include_prompt else min(encoding.prompt_length, len(encoding) - 1)
+        skip = 0 if self.include_prompt else count_unpooled(encoding)
         want = replace(view.want, heads=(*view.want.heads, SparseWant(self.top_k, self.table, skip)))
         return replace(view, want=want, expected=expected).then(self._name_words)
 

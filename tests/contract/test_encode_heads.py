@@ -195,7 +195,7 @@ def test_options_without_effect_are_refused(
     [
         (
             {"outputs": ["sparse"], "model": "colbert"},
-            'The model "colbert" has no masked_words head or autoencoder head or layers of bge-m3, which '
+            'The model "colbert" has no masked_words head, autoencoder head or layers of bge-m3, which '
             '"sparse" in outputs needs: choose from splade, csr.',
         ),
         (
