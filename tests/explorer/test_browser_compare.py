@@ -251,3 +251,20 @@ def test_tokens_can_be_aligned_by_what_is_the_same(tab: Explorer) -> None:
     tab.expect(tab.page.locator(".left-out")).to_have_text(
         re.compile("^Left out, without a counterpart: “The” of the first; “The” of the second.$")
     )
+
+
+def test_whoever_comes_with_the_mouse_writes_at_once(tab: Explorer) -> None:
+    """The text is selected, so that what is typed takes its place; keys go on to the other tabs."""
+    tab.open(text=TEXT, view="text")
+    tab.page.get_by_role("tab", name="Compare").click()
+    entry = tab.page.get_by_role("textbox", name="Compare with")
+    tab.expect(entry).to_be_focused()
+    tab.page.keyboard.type(OTHER)
+    tab.page.keyboard.press("Enter")
+    tab.link_has(besideText=OTHER)
+    tab.page.get_by_role("tab", name="Lines").click()
+    tab.page.get_by_role("tab", name="Compare").click()
+    tab.expect(tab.page.get_by_role("tab", name="Compare")).to_be_focused()
+    tab.open(text=TEXT, view="compare")
+    tab.page.get_by_role("tab", name="Compare").press("Enter")
+    tab.expect(tab.page.get_by_role("tab", name="Compare")).to_be_focused()

@@ -46,6 +46,11 @@ export function ViewPanel() {
     view.value = next.name;
     list.current!.querySelector<HTMLElement>(`#tab-${next.name}`)!.focus();
   };
+  const beginEntry = (): void => {
+    const field = list.current!.parentElement!.querySelector<HTMLTextAreaElement>(".compare-entry.empty textarea");
+    field?.focus();
+    field?.select();
+  };
   return (
     <section class="views">
       <div class="tabs" ref={list} role="tablist" aria-label="Views">
@@ -58,8 +63,10 @@ export function ViewPanel() {
             aria-selected={name === chosen.name}
             aria-controls="view"
             tabIndex={name === chosen.name ? 0 : -1}
-            onClick={() => {
+            onClick={(event) => {
               view.value = name;
+              // Whoever comes with the mouse to compare writes next. With the keyboard, arrows go on to other tabs.
+              if ((event as unknown as PointerEvent).pointerType === "mouse") setTimeout(beginEntry);
             }}
             onKeyDown={({ key }) => {
               if (key === "ArrowRight") move(1);

@@ -29,7 +29,7 @@ export function CompareView({ overview }: ViewProps) {
   const nothing = nothingBeside(store) && overview.subject.ablated.length === 0 && besideHead.value === "same";
   return (
     <div class="compare-view">
-      <Entry store={store} />
+      <Entry store={store} empty={nothing} />
       <div class="view-tools">
         <Choice label="Show" of={besideView} names={SHOWN} />
         <HeadBeside beside={beside} />
@@ -86,9 +86,9 @@ function Alignments({ beside: { both } }: { beside: Beside }) {
 }
 
 /** What stands beside. */
-function Entry({ store }: { store: Store }) {
+function Entry({ store, empty }: { store: Store; empty: boolean }) {
   const { fields } = store;
-  const text = useSignal("");
+  const text = useSignal(fields.besideText.peek() ?? fields.text.peek());
   const pair = useSignal("");
   useSignalEffect(() => {
     text.value = fields.besideText.value ?? fields.text.value;
@@ -103,7 +103,7 @@ function Entry({ store }: { store: Store }) {
   const paired = fields.pair.value !== null;
   return (
     <form
-      class="inputs compare-entry"
+      class={`inputs compare-entry${empty ? " empty" : ""}`}
       onSubmit={(event) => {
         event.preventDefault();
         enter();
