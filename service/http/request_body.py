@@ -16,8 +16,9 @@ from service.http.json_body import MAX_INDICES, MAX_VALUES, REST, TooManyValuesE
 from service.http.negotiation import ARRAY_TYPES, json_coding, negotiate
 from service.http.request_context import Body, RequestContext, context_of
 from service.http.request_schema import SPLIT, RequestSchema
+from service.http.validation_errors import from_validation_error
 from service.memory_limits import ARRIVING, PARSED, SMALL_BYTES
-from service.problems import Problem, from_validation_error
+from service.problems import Problem
 from service.replies.decompression import DamagedError, LargerError, decompress, most_bytes
 from service.replies.style import ArrayType, Format
 from service.system.off_loop import off_loop

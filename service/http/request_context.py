@@ -15,10 +15,10 @@ from starlette.responses import Response
 from service.clients.addresses import client_of, peer_address
 from service.endpoints import Endpoint
 from service.engine.permit import Permit
-from service.http.known_fields import known_field
 from service.http.negotiation import JSON, Form
 from service.lifecycle import ServiceState
 from service.problems import Problem
+from service.telemetry.known_fields import known_field
 from service.telemetry.request_record import RequestRecord
 from service.telemetry.trace_context import read_traceparent
 

@@ -9,7 +9,8 @@ from starlette.requests import Request
 
 from service.echo import ECHO, cut
 from service.endpoints import Endpoint, Endpoints
-from service.problems import Problem, closest
+from service.http.validation_errors import closest
+from service.problems import Problem
 
 # How routes end that other servers have to generate text.
 _GENERATION = ("/completions", "/responses", "/messages", "/generate", "/chat")

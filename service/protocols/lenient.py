@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError, m
 
 from model.tokenization.tokenizer import Side, Truncation
 from service.http.request_schema import RequestSchema
-from service.problems import from_validation_error, writable
+from service.http.validation_errors import from_validation_error
+from service.problems import writable
 from service.protocols.fields import invalid
 
 

@@ -38,6 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_a_pass_of_seconds_counts_every_tenth_of_a_second(dtype: str, folder: Path) -> None:
     """In every step of a layer: products and attention. Seconds of a core, because others may have it too."""

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from model.errors import ModelError
-from service.problems import Problem, from_model_error, from_validation_error
+from service.http.validation_errors import from_validation_error
+from service.problems import Problem, from_model_error
 from service.protocols.native.schemas import AttentionRequest, EncodeRequest
 from service.tasks.attend import plan_attention
 from service.tasks.embed import plan_encode

@@ -13,10 +13,10 @@ from tests.support.serving import Service, serve
 
 pytestmark = pytest.mark.alone
 
-ATTACKS = 1000
-"""Seven of most kinds; `tests/deploy/test_storm.py` has ten thousand of them, and bounds the memory."""
-EXAMPLES = 20
-"""Of each route's schema: a thousand attacks send seven of them, and drawing takes longer than the storm."""
+ATTACKS = 400
+"""Three of most kinds; `tests/deploy/test_storm.py` has ten thousand of them, and bounds the memory."""
+EXAMPLES = 8
+"""Of each route's schema: these attacks send three of them, and drawing takes longer than the storm."""
 LONGEST_S = 5.0
 """A quiet machine needs a twentieth of it; half the time is the attackers' own."""
 

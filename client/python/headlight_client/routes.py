@@ -10,43 +10,31 @@ from headlight_client.answers import Column, IntArray, attention_maps, encoded
 from headlight_client.calls import ACCEPT_JSON, ACCEPT_LINES, ACCEPT_WHOLE, Call, call_of
 from headlight_client.explanations import explained
 from headlight_client.inputs import Inputs, id_lists, listed
+from headlight_client.option_types import (
+    Aggregate,
+    Aggregation,
+    AllOrIndices,
+    AttentionOutput,
+    Chunks,
+    Edges,
+    Indices,
+    Intervention,
+    Level,
+    Method,
+    Output,
+    Pooling,
+    Precision,
+    Replacement,
+    Role,
+    Side,
+    SimilarityFunction,
+    SpecialTokens,
+    Statistic,
+    Unit,
+    Weights,
+)
 from headlight_client.predictions import best, decoded, predicted, ranked, tokens_of
 from headlight_client.similarities import SimilarityCall, concatenated
-
-Indices = Sequence[int]
-AllOrIndices = Literal["all"] | Indices
-Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
-Side = Literal["right", "left"]
-Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
-Output = Literal["sentence", "tokens", "sparse", "logit_lens"]
-AttentionOutput = Literal["sentence", "tokens", "query", "key", "output_norm"]
-Chunks = Literal["sentences"] | Mapping[str, int] | Sequence[Sequence[int]]
-Edges = Sequence[Sequence[int]] | Sequence[Sequence[Sequence[int]]]
-"""`[query, key]` each, of a single input, or a list of such lists, one for each input."""
-Role = Literal["query", "document"]
-Weights = Literal["probability", "score", "value_norm"]
-Aggregate = Literal["none", "mean", "max", "rollout"]
-Aggregation = Literal["none", "simple", "first", "average", "max"]
-SpecialTokens = Literal["keep", "drop"]
-Level = Literal["token", "word"]
-Intervention = Mapping[str, Any]
-"""What is changed in the run of every text: `{"kind": "heads", "layer": 0, "heads": [3]}`."""
-Method = Literal["parts", "occlusion", "heads", "gradient"]
-Unit = Literal["token", "word", "sentence"]
-Replacement = Literal["mask", "remove"]
-SimilarityFunction = Literal["cosine", "dot", "euclidean", "manhattan"]
-Statistic = Literal[
-    "entropy",
-    "confidence",
-    "mean_distance",
-    "self",
-    "previous",
-    "next",
-    "special",
-    "argmax_self",
-    "argmax_previous",
-    "argmax_next",
-]
 
 EncodeT = TypeVar("EncodeT")
 PredictT = TypeVar("PredictT")

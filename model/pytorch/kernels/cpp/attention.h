@@ -11,10 +11,10 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "attention/interventions.h"
 #include "interface.h"
 #include "observing/map.h"
 #include "observing/thumbnail.h"
-#include "rows/interventions.h"
 #include "scratch.h"
 #include "shares.h"
 #include "statistics.h"

@@ -5,7 +5,7 @@
 
 #include "../interface.h"
 #include "../observing/thumbnail.h"
-#include "../rows/interventions.h"
+#include "interventions.h"
 
 namespace HEADLIGHT_NAMESPACE {
 
