@@ -15,7 +15,7 @@ pytestmark = pytest.mark.alone
 
 ATTACKS = 400
 """Three of most kinds; `tests/deploy/test_storm.py` has ten thousand of them, and bounds the memory."""
-EXAMPLES = 8
+EXAMPLES = 4
 """Of each route's schema: these attacks send three of them, and drawing takes longer than the storm."""
 LONGEST_S = 5.0
 """A quiet machine needs a twentieth of it; half the time is the attackers' own."""
