@@ -22,7 +22,7 @@ VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md do
   deploy/kubernetes/README.md deploy/kubernetes/base/deployment.yaml deploy/kubernetes/components/gpu/deployment.yaml \
   deploy/kubernetes/components/model/deployment.yaml $(wildcard deploy/kubernetes/overlays/*/kustomization.yaml)
 
-# Where it is set, each of the many processes that tests start would compile PyTorch and all else that it imports again.
+# If it were set, every process that the tests start would compile PyTorch and all else that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
 # The environments of `make test-libraries`; those of Node only where there is npm.

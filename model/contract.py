@@ -144,10 +144,10 @@ class LogitsWant:
 
 @dataclass(frozen=True, slots=True)
 class SparseWant:
-    """The weights of words of the vocabulary, the `top_k` largest (None: all above 0).
+    """The `top_k` largest weights of words, or features; None: all above 0, or what the folder keeps.
 
     `sparse_ids` int32 (k,) and `sparse_weights` float32 (k,), largest first, ties by id. With `table`, a
-    table has them for the tokens of a query, and nothing else may be wanted. `skip` is as in `SentenceWant`.
+    table has them for a query's tokens alone. `skip` is as in `SentenceWant`, for an autoencoder's features.
     """
 
     top_k: int | None = None
@@ -278,14 +278,15 @@ class Batch:
 class HeadInfo:
     """Describes the head of a model: the `labels` of a classifier, in the order of its logits.
 
-    `activation` turns logits into scores. `size` is that of a token's vector, or of a sparse one. Texts
-    without a role have the role `query_table`, if a table weighs queries. `interaction` scores token vectors.
+    `activation` makes scores of logits. A token's vector, or a sparse one, has `size` numbers; `kept` of it
+    stay by default. `query_table` is the role of texts that name none. `interaction` scores token vectors.
     """
 
     kind: HeadKind
     labels: tuple[str, ...] = ()
     activation: ScoreFunction = "identity"
     size: int | None = None
+    kept: int | None = None
     query_table: Role | None = None
     interaction: Interaction = field(default_factory=Interaction)
 
@@ -303,11 +304,10 @@ class ModelInfo:
     the instruction set of the native kernels, None without them; `no_kernels` says why. `tasks` names the
     adapters, `default_task` that of sequences without a task. `similarity` compares sentence vectors;
     `no_ranking` is why texts cannot be ranked by them, None if they can. `nonlinear` names a step after
-    pooling that is not linear; `mask_token` is the id of the token for any word, `padding_token` that of
-    padding. `pairs_take_prompt`: some chat templates have no place for one. `weight_bytes` is the size of the
-    weights or the graph, `parameters` their number, None in a graph. `processors`: those of an int8 graph.
-    `head_sizes` has D of each layer; `score_scale` multiplies dot products, None: 1/√D. Without `has_lens`,
-    the predictor reads only the last hidden state.
+    pooling that is not linear; `mask_token` and `padding_token` are their ids. `pairs_take_prompt`: some chat
+    templates have no place for one. `weight_bytes` is the size of weights or graph, `parameters` their
+    number, None in a graph. `processors`: those of an int8 graph. `head_sizes`: D of each layer;
+    `score_scale` multiplies dot products, None: 1/√D. `has_lens`: the predictor reads every hidden state.
     """
 
     family: str

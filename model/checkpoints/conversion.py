@@ -14,8 +14,10 @@ from model.files import present, read_json
 _SAVED = "from transformers import {0}; {0}.from_pretrained({1}).save_pretrained({2!r})"
 _DENSE = (
     "import torch; from safetensors.torch import save_file; "
-    "save_file(torch.load({}, weights_only=True), {!r})"
+    "layer = torch.load({}, weights_only=True); "
+    "save_file({{k: layer[k] for k in layer if k != 'encoder.weight'}}, {!r})"
 )
+"""A SparseAutoEncoder has its decoder's weights twice, which safetensors do not save."""
 _WITH = "on a machine with transformers"
 
 

@@ -17,10 +17,12 @@ from model.files import present, read_bytes, read_json, reason, shown
 from model.heads.dense import Dense, LayerNorm, Step, UnitLength, WholeNumbers
 from model.heads.sparse import AutoEncoder, Splade
 
-_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8"}
+_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _MOST_FEATURES = 2**17
 _TORCH = "torch.nn"
 _HEADER_BYTES = 2**20
+_COUNTS = "stats_last_nonzero"
+"""Of a SparseAutoEncoder, in int64: since when each feature was 0 in training."""
 _STRATEGIES = ("max", "sum")
 _ACTIVATIONS = ("relu", "log1p_relu")
 
@@ -101,12 +103,15 @@ def read_autoencoder(
     inputs, outputs, k = (config.get(name) for name in ("input_dim", "hidden_dim", "k"))
     if inputs != size or not (_is_size(outputs) and _is_size(k)) or k > outputs:
         raise CheckpointError(
-            f"{file}: input_dim is {shown(inputs)}, hidden_dim {shown(outputs)} and k {shown(k)}; they must "
-            f"be {size}, from 1 to {_MOST_FEATURES}, and from 1 to hidden_dim: use the files of one model."
+            f"{file}: input_dim is {shown(inputs)}, hidden_dim {shown(outputs)} and k {shown(k)}; input_dim "
+            f"must be {size}, hidden_dim 1 to {_MOST_FEATURES}, and k 1 to hidden_dim: use the files of one "
+            "model."
         )
     shapes = {"decoder.linear.weight": (outputs, size), "latent_bias": (outputs,), "pre_bias": (size,)}
-    tensors = _weights(folder, {**shapes, "stats_last_nonzero": (outputs,)})
-    weight = tensors["decoder.linear.weight"]  # that of the encoder, too, which is the decoder's transposed
+    tensors = _weights(folder, shapes, unread=_COUNTS)
+    weight = tensors[
+        "decoder.linear.weight"
+    ]  # the encoder's as well: the decoder multiplies by its transpose
     bias = tensors["latent_bias"] - weight @ tensors["pre_bias"].astype(np.float64)
     dense = Dense(weight, bias.astype(np.float32), "ReLU")
     return AutoEncoder(dense, own, most or k, switch_of(file, config, "normalize", default=False))
@@ -150,11 +155,17 @@ def _activation(file: Path, dotted: object) -> str:
     return name
 
 
-def _weights(folder: Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str, FloatArray]:
-    """Read a layer's tensors, which must have the expected names and shapes; raises CheckpointError."""
+def _weights(
+    folder: Path, expected: Mapping[str, tuple[int, ...]], unread: str | None = None
+) -> dict[str, FloatArray]:
+    """Read a layer's tensors, which must have the expected names and shapes; raises CheckpointError.
+
+    There may be another, `unread`.
+    """
     if not present(folder / "model.safetensors"):
         raise CheckpointError(no_dense(folder))
-    tensors = read_layer(folder / "model.safetensors", sum(map(math.prod, expected.values())))
+    most = sum(map(math.prod, expected.values()))
+    tensors = read_layer(folder / "model.safetensors", most, unread=unread)
     shapes = {name: array.shape for name, array in tensors.items()}
     if shapes != expected:
         raise CheckpointError(
@@ -164,9 +175,12 @@ def _weights(folder: Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str,
     return tensors
 
 
-def read_layer(file: Path, most: int) -> dict[str, FloatArray]:
-    """Read the tensors of a layer, `most` numbers at most; raises CheckpointError, also for a NaN."""
-    tensors = _tensors(file, 8 * most + _HEADER_BYTES)  # at most eight bytes per number, and a header
+def read_layer(file: Path, most: int, *, unread: str | None = None) -> dict[str, FloatArray]:
+    """Read the tensors of a layer, `most` numbers at most, but for the one that is left `unread`.
+
+    Raises CheckpointError, also for a NaN.
+    """
+    tensors = _tensors(file, 8 * most + _HEADER_BYTES, unread)  # at most eight bytes a number, and a header
     if not all(np.isfinite(array).all() for array in tensors.values()):
         raise CheckpointError(
             f"{file} has a NaN or an infinity: fetch the file again, or train from a sound checkpoint."
@@ -178,11 +192,11 @@ def _plain(name: object) -> str:
     return name if isinstance(name, str) and len(name) < 80 else shown(name)
 
 
-def _tensors(path: Path, most: int) -> dict[str, FloatArray]:
+def _tensors(path: Path, most: int, unread: str | None) -> dict[str, FloatArray]:
     content = read_bytes(path, most)
     try:
         tensors: list[tuple[str, Any]] = deserialize(content)  # type: ignore[no-untyped-call]
-        return {name: _widened(**tensor) for name, tensor in tensors}
+        return {name: _widened(**tensor) for name, tensor in tensors if name != unread}
     except (SafetensorError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {reason(error)}; fetch it again.") from error
     except KeyError as error:

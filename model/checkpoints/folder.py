@@ -95,7 +95,7 @@ class ModelFolder:
     def head(self) -> HeadInfo | None:
         """What the model predicts without a head among its weights."""
         if self.autoencoder is not None:
-            return HeadInfo("autoencoder", size=len(self.autoencoder.dense.bias))
+            return HeadInfo("autoencoder", size=len(self.autoencoder.dense.bias), kept=self.autoencoder.most)
         if self.token_dense:
             size = len(self.token_dense[-1].bias)
         elif self.layout.multi_vector:
@@ -105,13 +105,17 @@ class ModelFolder:
         kind: HeadKind = "late_interaction" if self.token_weights is None else "hybrid"
         return HeadInfo(kind, size=size, interaction=self.layout.interaction)
 
+    def _keeping(self, head: HeadInfo | None) -> HeadInfo | None:
+        """Add to the description of a head how many words the folder keeps."""
+        splade = self.layout.splade
+        return head if head is None or splade is None else replace(head, kept=splade.most)
+
     def check_head(self, predicts: HeadInfo | None) -> None:
         """Raise CheckpointError if what the weights predict, or do not, contradicts the other files."""
         if (self.token_weights or self.autoencoder) is not None and predicts is not None:
             own = "a SparseAutoEncoder" if self.autoencoder else f"the layers of bge-m3 ({', '.join(HYBRID)})"
             raise CheckpointError(
-                f"{self.path} has {own}, and its weights predict {predicts.kind}: remove these files, or use "
-                "those of one model."
+                f"{self.path} has {own}, and its weights predict {predicts.kind}: use the files of one model."
             )
         if self.layout.splade is not None and (predicts is None or predicts.kind != "masked_words"):
             raise CheckpointError(
@@ -167,7 +171,7 @@ class ModelFolder:
             exposes_tokens=self.vector_size is None,
             tasks=() if task is None else (task,),
             default_task=task,
-            head=head or self.head,
+            head=self._keeping(head or self.head),
             similarity=self.layout.similarity,
             no_ranking=self.no_ranking,
             mask_token=self.mask_token,

@@ -68,7 +68,7 @@ class Layout:
     `steps` are the kinds and folders of modules after the pooling, apart from a last Normalize, for which
     `normalize` is set; `truncate_dim` components of the result are kept. `similarity` is the function that
     compares sentence vectors. `splade` says how predicted words are pooled, None if the folder does not;
-    `autoencoder` is the folder of what makes sparse vectors of sentence vectors, and `most` bounds both.
+    `autoencoder` is the folder of what makes sparse vectors of sentence vectors; `most` of either stay.
     `logit_score` says which tokens' logits are the score of a pair, None if it is no such model.
     `roles` are those of late interaction, and `token_dense` the folders of the linear layers that make its
     vectors of tokens. `modules` are the kinds and folders of all modules. A `hybrid` model has the layers of
@@ -216,9 +216,12 @@ def _check_kind(file: Path, general: Mapping[str, Any], task: str, kinds: Contai
         raise CheckpointError(f"{file}: model_type is {shown(kind)}; it must be one of {', '.join(_MODELS)}.")
     features = AUTOENCODER in kinds and task != "fill-mask"
     if not (features or "SpladePooling" in kinds) and (kind == "SparseEncoder" or task == "fill-mask"):
+        lacks = (
+            "no SpladePooling" if task == "fill-mask" else "neither a SpladePooling nor a SparseAutoEncoder"
+        )
         raise CheckpointError(
-            f"{file} and its transformer say that the model predicts words (model_type {shown(kind)}, "
-            f"transformer_task {task}), and modules.json has no SpladePooling: use the files of one model."
+            f"{file} and its transformer say that the model has sparse vectors (model_type {shown(kind)}, "
+            f"transformer_task {task}), and modules.json has {lacks}: use the files of one model."
         )
 
 
@@ -345,7 +348,7 @@ def _prompts(file: Path, general: Mapping[str, Any]) -> tuple[dict[str, str], st
     for name, prompt in prompts.items():
         if not isinstance(prompt, str) or not (_encodable(name) and _encodable(prompt)):
             raise CheckpointError(
-                f"{file}: the prompt {shown(name)} is {shown(prompt)}; it must be a valid Unicode text."
+                f"{file}: the prompt {shown(name)} is {shown(prompt)}; it must be valid Unicode text."
             )
         if len(prompt) > _LONGEST_PROMPT:
             raise CheckpointError(

@@ -150,8 +150,9 @@ class EncoderConfig:
         plain = self.plain_scores and self.qk_norm is None and self.kv_heads == self.num_heads
         if not plain or any(layer.rotary is not None for layer in self.layers):
             raise CheckpointError(
-                "disentangled attention compares positions with plain queries and keys: there can be no "
-                "other similarity, norms of them, bias by distance, rotary positions, or shared keys."
+                "disentangled attention compares positions with plain queries and keys: it does not go with "
+                "another similarity, norms of queries and keys, a bias by distance, rotary positions or "
+                "shared keys."
             )
 
     def _check_layers(self) -> None:

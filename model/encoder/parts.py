@@ -122,7 +122,7 @@ class Disentangled:
             )
         if not self.content_to_position and not self.position_to_content:
             raise CheckpointError(
-                "disentangled attention needs content_to_position, position_to_content, or both."
+                "disentangled attention needs content_to_position or position_to_content: set one to true."
             )
 
 

@@ -28,7 +28,7 @@ def want_vectors(encoding: Encoding) -> Want:
 def token_vectors(
     states: Sequence[FloatArray], wants: Sequence[TokenVectorsWant], projection: Layers
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Compute vectors of tokens of last hidden states, (N, C) each, all in one product.
+    """Compute the vectors of tokens from these last hidden states, (N, C) each, all in one product.
 
     Yields the arrays of each want, as `TokenVectorsWant` describes them.
     """

@@ -177,12 +177,13 @@ def _words(
         weighed = heads.token_weights([states[i] for i in wants], [token_ids(i) for i in wants], most)
         yield from zip(wants, weighed, strict=True)
         return
-    some, autoencoder, kept = [states[i] for i in wants], heads.autoencoder, heads.splade.most
+    some = [states[i] for i in wants]
     weights: Iterable[FloatArray]
-    if autoencoder is None:
+    if heads.autoencoder is None:
+        kept = heads.splade.most
         weights = word_weights(heads.predicting, some, heads.splade, heads.ops)
     else:
-        weights = autoencoder(some, [want.skip for want in wants.values()], heads.dense)
-        kept = autoencoder.most
+        kept = heads.autoencoder.most
+        weights = heads.autoencoder(some, [want.skip for want in wants.values()], heads.dense)
     for (i, want), one in zip(wants.items(), weights, strict=True):
         yield i, largest_words(one, want.top_k or kept)

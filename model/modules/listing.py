@@ -24,7 +24,7 @@ _TRANSFORMERS = {"MLMTransformer": "Transformer"}
 MASK, TOKEN_POOLING = "MultiVectorMask", "HierarchicalTokenPooling"
 """Modules of a MultiVectorEncoder: which tokens have vectors, and which of these become one."""
 AUTOENCODER = "SparseAutoEncoder"
-"""The last module of a model whose sparse vectors are made of its vectors of texts."""
+"""The last module of a model whose sparse vectors are made from its text vectors."""
 _ROUTER, _TABLE = "Router", "SparseStaticEmbedding"
 ROUTES = "router_config.json"
 """The file of a Router, in its folder."""
@@ -53,14 +53,14 @@ def read_modules(folder: Path, file: Path) -> Modules:
     if any(not isinstance(part, str) for both in named for part in both):
         raise CheckpointError(f"{file}: the type and the path of every module must be strings.")
     last, kinds = _kinds([kind for kind, _ in named])
-    if kinds[:1] == [_ROUTER]:
-        return _read_routes(_inside(folder, named[0][1], file), last[1:])
+    if kinds == [_ROUTER]:
+        return _read_routes(_inside(folder, named[0][1], file))
     if not _served(kinds):
         raise CheckpointError(
             f"{file} lists {_listed(last)}: headlight serves one Transformer, then at most one Pooling, or "
-            f"one {STATIC}, then any of {', '.join(AFTER)}, up to {_MODULES} modules in all, of which with a "
-            f"Pooling the last may be {AUTOENCODER}; or one "
-            "Transformer and one SpladePooling or LogitScore; or one Transformer, Dense layers, "
+            f"one {STATIC}, then any of {', '.join(AFTER)} and, after a Pooling, at last a {AUTOENCODER}, up "
+            f"to {_MODULES} modules in all; or one Transformer and one SpladePooling or LogitScore; or one "
+            "Transformer, Dense layers, "
             f"{MASK} and Normalize; or one Router. A model with others is served as an ONNX graph that "
             "returns sentence_embedding, in a folder without modules.json."
         )
@@ -101,8 +101,8 @@ def _serves_tokens(kinds: Sequence[str]) -> bool:
     return served and kinds.count(MASK) == 1 and len(kinds) <= _MODULES
 
 
-def _read_routes(folder: Path, after: Sequence[str]) -> Modules:
-    """Read the routes of a Router: queries by a table of weights, documents by SPLADE; `after` follows it."""
+def _read_routes(folder: Path) -> Modules:
+    """Read the routes of a Router: queries by a table of weights, documents by SPLADE."""
     file = folder / ROUTES
     config = read_json(file)
     structure, types, parameters = (config.get(name) for name in ("structure", "types", "parameters"))
@@ -112,12 +112,11 @@ def _read_routes(folder: Path, after: Sequence[str]) -> Modules:
             "sentence-transformers."
         )
     kinds = {name: _kinds_of(file, places, types) for name, places in structure.items()}
-    if kinds != {"query": [_TABLE], "document": _SPARSE} or after:
+    if kinds != {"query": [_TABLE], "document": _SPARSE}:
         told = "; ".join(f"{shown(name)}: {_listed(modules)}" for name, modules in list(kinds.items())[:8])
-        more = f", and {_listed(after)} follows" if after else ""
         raise CheckpointError(
-            f"{file}: structure routes {told}{more}; headlight serves a Router with query: {_TABLE} and "
-            f"document: {', '.join(_SPARSE)}, as the only module: save the two routes as models of their own."
+            f"{file}: structure routes {told}; headlight serves a Router with query: {_TABLE} and document: "
+            f"{', '.join(_SPARSE)}: save the two routes as models of their own."
         )
     if parameters.get("route_mappings"):
         raise CheckpointError(

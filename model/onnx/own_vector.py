@@ -97,7 +97,7 @@ def _needs_states(folder: ModelFolder) -> str | None:
     if folder.layout.splade is not None:
         return f"{folder.path} has a SpladePooling, which takes the predictions of each token"
     if folder.autoencoder is not None:
-        return f"{folder.path} has a SparseAutoEncoder, which takes the vectors of its own pooling"
+        return f"{folder.path} has a SparseAutoEncoder, which needs vectors pooled as the folder says"
     if not folder.layout.include_prompt:
         return f"the Pooling of {folder.path} has include_prompt false, which leaves tokens out of the vector"
     return None

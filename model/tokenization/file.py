@@ -38,7 +38,7 @@ _SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
 _WHOLE = "replace it with the model's own tokenizer.json"
 _MOST_ADDED = 200_000
 _ADDED_CHARACTERS = 2**21
-"""The most characters that all added tokens may have: texts are searched for them with 70 bytes for each."""
+"""The most characters that all added tokens may have: what searches texts for them has 70 bytes for each."""
 
 
 def read_tokenizer(path: Path) -> Tokenizer:

@@ -61,7 +61,7 @@ def read_vocabulary(path: Path) -> dict[str, int]:
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**31:
             raise CheckpointError(
                 f"{path}: the id of the token {shown(token)} is {shown(number)}; it must be a whole number "
-                f"from 0: {_OWN}."
+                f"from 0 to {2**31 - 1}: {_OWN}."
             )
         if (owner := owners.setdefault(number, token)) != token:
             raise CheckpointError(

@@ -295,7 +295,7 @@ class RetryTimes:
 
 
 def _latest_whole(at: float, now: float) -> float:
-    """Return until when a client may be told to come, in whole seconds, whose time is `at`.
+    """Return the latest time at which a client due at `at` may be told to come back, in whole seconds.
 
     For the sake of whole seconds, one with a short request need not wait for more than a minute.
     """

@@ -63,7 +63,7 @@ class Permit:
             self.emptied += ([*encodings], [*wants])
 
     def keep_long(self, encodings: Sequence[Encoding], longest: int) -> None:
-        """Likewise take tokens one by one out of texts longer than `longest`, which never run as they are."""
+        """Likewise keep the tokens of texts longer than `longest`, which never run as they are."""
         for one in encodings:
             if len(one) > max(longest, _MANY_TOKENS):
                 self.emptied += (one.token_ids, one.tokens, one.offsets, one.word_ids, one.special)

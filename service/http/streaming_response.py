@@ -30,7 +30,7 @@ class WholeResponse(Response):
 
 
 class Answer(WholeResponse):
-    """A 200 whose headers are bytes already; that of its length is added, unless it is not `sized`."""
+    """A 200 whose headers are bytes already; Content-Length is added if it is `sized`."""
 
     status_code = 200
 

@@ -153,7 +153,7 @@ def _advice(name: str, fields: Sequence[str]) -> str:
 
 
 def closest(name: str, fields: Sequence[str]) -> str | None:
-    """Return the field that a misspelt name resembles, None for a name like no other.
+    """Return the name that a misspelt one resembles, None for a name like no other.
 
     They are compared by the pairs of letters that they share (Dice 1945), which takes a tenth of the time of
     `difflib`: that was longer than all else about a refusal.

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cast
 
@@ -56,14 +57,21 @@ class Options(BaseModel):
 
     def fill(self, options: type[OptionsT], **others: Any) -> OptionsT:
         """Make the options of a task from the fields of the same names, and from `others`."""
-        names = (one.name for one in fields(options) if one.name not in others and hasattr(self, one.name))
-        return options(**{name: getattr(self, name) for name in names}, **others)
+        names = _shared(type(self), options)
+        return options(**{name: getattr(self, name) for name in names if name not in others}, **others)
 
     def is_overridden(self, field: str) -> bool:
         """Whether a field was set to a value other than its default; setting the default never matters."""
         if field not in self.model_fields_set:
             return False
         return bool(getattr(self, field) != type(self).model_fields[field].default)
+
+
+@cache
+def _shared(schema: type[BaseModel], options: "type[DataclassInstance]") -> tuple[str, ...]:
+    """List the names that a schema and the options of a task have in common."""
+    names = (one.name for one in fields(options))
+    return tuple(name for name in names if name in schema.model_fields or hasattr(schema, name))
 
 
 def _whole(value: object, info: ValidationInfo) -> int:

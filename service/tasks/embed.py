@@ -148,7 +148,7 @@ class EncodePlan:
 
 
 def count_unpooled(encoding: Encoding) -> int:
-    """Count the first tokens that are not pooled where prompts are left out: one token is always pooled."""
+    """Count the leading tokens of a prompt that are not pooled; at least one token always is."""
     return min(encoding.prompt_length, len(encoding) - 1)
 
 

@@ -22,7 +22,7 @@ from service.tasks.view import View
 
 _LISTED = 10
 _NUMBER_BYTES = 10
-"""Of the number of a dimension as a string in JSON: six digits at most, quotes and a comma."""
+"""Of the number of a feature as a string in JSON: six digits at most, quotes, a comma and a space."""
 _CHECKPOINTS: dict[HeadKind, str] = {
     "classification": "SequenceClassification",
     "token_classification": "TokenClassification",
@@ -69,17 +69,18 @@ def _way_out(engines: Mapping[str, Engine], kinds: tuple[HeadKind, ...]) -> str:
     if kinds == ("hybrid",):
         return f"{none}: serve a folder of bge-m3"
     endings = " or ".join(_CHECKPOINTS[kind] for kind in kinds if kind in _CHECKPOINTS)
-    also = ", or a folder of bge-m3" if "hybrid" in kinds else ""
+    folders = {"autoencoder": "a folder with a SparseAutoEncoder", "hybrid": "a folder of bge-m3"}
+    also = "".join(f", or {folder}" for kind, folder in folders.items() if kind in kinds)
     return f"{none}: serve a checkpoint whose architecture in config.json ends in {endings}{also}"
 
 
 @dataclass(frozen=True, slots=True)
 class SparsePlan:
-    """The sparse vectors of a request: at most `top_k` of a model's `words` each, or all above 0.
+    """The sparse vectors of a request: at most `top_k` of a model's `words` each, or as many as it keeps.
 
     `words` is None for a model that weighs the tokens of a text, and no others. With `table` the texts are
-    queries whose words a table weighs. Without a `decoder` they are no words but dimensions, which have
-    numbers for names. Without `include_prompt` no prompt is pooled.
+    queries whose words a table weighs. Without a `decoder` they are features, named by their numbers. Without
+    `include_prompt` no prompt is pooled. `kept` is None where all above 0 are.
     """
 
     top_k: int | None
@@ -87,11 +88,12 @@ class SparsePlan:
     decoder: Decoder | None
     table: bool = False
     include_prompt: bool = True
+    kept: int | None = None
 
     def most(self, encoding: Encoding) -> int:
         """Bound the words of one input."""
         words = len(encoding) if self.words is None else self.words
-        return words if self.top_k is None else min(self.top_k, words)
+        return min(self.top_k or self.kept or words, words)
 
     def extend(self, view: View, encoding: Encoding) -> View:
         """Add the sparse vector to what one input returns."""
@@ -124,7 +126,7 @@ def plan_sparse(
     table = head.query_table is not None and role == "query"
     words = None if head.kind == "hybrid" or table else head.size or 0
     decoder = None if head.kind == "autoencoder" else engine.decoder
-    return SparsePlan(top_k, words, decoder, table, engine.info.include_prompt)
+    return SparsePlan(top_k, words, decoder, table, engine.info.include_prompt, head.kept)
 
 
 def has_query_table(info: ModelInfo) -> bool:

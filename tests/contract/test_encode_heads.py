@@ -213,9 +213,10 @@ def test_other_models_are_refused_with_those_that_can(
     assert document["detail"] == detail
 
 
-def test_sparse_vectors_are_bounded_before_they_are_computed(splade: tuple[Path, Any]) -> None:
-    """Every word could have a weight: `top_k` makes the bound smaller."""
-    with serve(model=f"splade={splade[0]}", max_response_bytes=50_000, threads=1) as small:
+def test_sparse_vectors_are_bounded_before_they_are_computed(splade: tuple[Path, Any], csr: Csr) -> None:
+    """Every word could have a weight, and of features as many as the folder keeps: `top_k` says fewer."""
+    with serve(model=f"splade={splade[0]},csr={csr.folder}", max_response_bytes=50_000, threads=1) as small:
+        assert post(small, {"inputs": ["a"] * 20, "outputs": ["sparse"], "model": "csr"}).status_code == 200
         body = {"inputs": ["a"] * 20, "outputs": ["sparse"], "model": "splade"}
         document = assert_problem(post(small, body), 413, "response-too-large", limit=50_000)
         assert "set `top_k`" in document["detail"]

@@ -39,5 +39,13 @@ def test_each_case_is_quick_in_one_of_three_turns(monkeypatch: pytest.MonkeyPatc
     assert all(sum("one" in name for name in part) in (3, 4) for part in quick)
 
 
+@pytest.mark.parametrize("turn", range(3))
+def test_of_two_cases_one_is_quick(turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases: list[Any] = [Case(f"tests/a.py::one[{case}]") for case in range(2)]
+    monkeypatch.setattr(conftest, "_turn", lambda: turn)
+    conftest.pytest_collection_modifyitems(cases)
+    assert sorted(len(case.added) for case in cases) == [0, 1]
+
+
 def test_the_turn_is_one_of_three() -> None:
     assert conftest._turn() in range(3)

@@ -163,7 +163,7 @@ def test_plain_attention_is_that_without_masks_and_biases(
         (lambda: Disentangled(10, 18), "max_distance is 10; with 18 buckets it must be more than 10"),
         (
             lambda: Disentangled(10, content_to_position=False, position_to_content=False),
-            "needs content_to_position, position_to_content, or both",
+            "needs content_to_position or position_to_content: set",
         ),
         (lambda: Convolution(4), "kernel_size is 4; it must be odd"),
         (lambda: Convolution(3, 0), "groups is 0; it must be at least 1"),

@@ -105,7 +105,7 @@ CASES: dict[str, tuple[Damage, str]] = {
     ),
     "a prompt that is a number": (
         edit(ST, prompts={"query": 5}),
-        "the prompt 'query' is 5; it must be a valid Unicode text",
+        "the prompt 'query' is 5; it must be valid Unicode text",
     ),
     "a prompt of megabytes": (
         edit(ST, prompts={"query": "the " * 10**6}),
@@ -121,7 +121,7 @@ CASES: dict[str, tuple[Damage, str]] = {
     ),
     "half a character": (
         text(ST, "the: ", "\\ud83d"),
-        "the prompt 'query' is '\\ud83d'; it must be a valid Unicode text",
+        "the prompt 'query' is '\\ud83d'; it must be valid Unicode text",
     ),
     "a negative length": (edit("sentence_bert_config.json", max_seq_length=-1), LENGTH),
     "no length at all": (edit("sentence_bert_config.json", max_seq_length=0), LENGTH),

@@ -350,7 +350,7 @@ def parse_metrics(text: str) -> dict[str, float]:
 
 
 class Samples(Mapping[str, float]):
-    """What `parse_metrics` reads, name by name as tests ask for it: all take 25 ms."""
+    """What `parse_metrics` reads, name by name as tests ask for it: parsing all takes 25 ms."""
 
     def __init__(self, text: str) -> None:
         self._text = text

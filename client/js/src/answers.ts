@@ -109,7 +109,7 @@ export interface Chunks {
   windows: Span[] | null;
 }
 
-/** Weights of words of the vocabulary, largest first. */
+/** Weights of words of the vocabulary, or of learned features, largest first. */
 export interface SparseVector {
   token_ids: number[];
   tokens: string[];

@@ -194,7 +194,7 @@ class Chunks:
 
 @dataclass(frozen=True, eq=False)
 class SparseVector:
-    """Weights of words of the vocabulary, largest first."""
+    """Weights of words of the vocabulary, or of learned features, largest first."""
 
     token_ids: IntArray
     tokens: list[str]

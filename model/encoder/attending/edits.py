@@ -88,7 +88,7 @@ class _Copy(NamedTuple):
 
 
 def _copies(starts: Sequence[Start | None], packing: Packing) -> dict[int, _Copy]:
-    """Return what is copied, by the hidden state with which the sequences begin."""
+    """Map each hidden state with which sequences begin to what is copied there."""
     copies, offsets, first = {}, packing.offsets, 0
     for state, members in groupby(starts, lambda start: start.state if start else 0):
         carriers = [start.carrier if start else 0 for start in members]

@@ -14,7 +14,7 @@ from service.problems import Problem
 from service.refusals import Refusal, Told
 
 REFUSAL_S = 0.00005
-"""What a refusal takes of the event loop, about, in seconds."""
+"""How long a refusal occupies the event loop, roughly, in seconds."""
 # Stands for the id of the request where an error document contains it.
 _ID = "0123456789-the-id-of-the-request"
 # The numbers in a document may be as old as this, in seconds.

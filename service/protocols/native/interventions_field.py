@@ -81,7 +81,9 @@ def _states(place: str, value: Mapping[str, Any]) -> ChangedStates:
         raise invalid(f"{place}.vector", "is required")
     vector = _vector(value["vector"], f"{place}.vector")
     if not np.isfinite(vector).all():
-        raise invalid(f"{place}.vector", "has a component that is no finite number of float32")
+        raise invalid(
+            f"{place}.vector", "has a component that is not a finite float32 number: send finite numbers"
+        )
     if np.abs(vector).max() > _LARGEST:
         raise invalid(
             f"{place}.vector",

@@ -69,7 +69,7 @@ class ChunkVectors(BaseModel):
 
 
 class SparseVector(BaseModel):
-    """The words with a weight above 0, in lists of equal length: largest first, ties by id."""
+    """The words, or features, with a weight above 0, in lists of equal length: largest first, ties by id."""
 
     tokens: list[str]
     token_ids: list[int]

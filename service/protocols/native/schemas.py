@@ -145,7 +145,8 @@ class EncodeRequest(WithPositions, InputsRequest):
     outputs: Annotated[tuple[EncodeOutput, ...], Field(max_length=4), at_most(4)] = Field(
         ("sentence",),
         description="The pooled vector, contextual token vectors, and of a model that predicts masked words "
-        "its sparse vector (SPLADE, Formal et al. 2021), of bge-m3 that of its tokens, and the words that "
+        "its sparse vector (SPLADE, Formal et al. 2021), of bge-m3 that of its tokens, of an autoencoder "
+        "that of features (CSR, Wen et al. 2025), and the words that "
         "each of `layers` predicts (logit lens, nostalgebraist 2020); `[]` only with `chunks`.",
     )
     pooling: Pooling | None = POOLING
@@ -161,7 +162,8 @@ class EncodeRequest(WithPositions, InputsRequest):
     )
     top_k: PositiveNumber | None = Field(
         None,
-        description="Keep the k largest weights of sparse vectors, by default all above 0; and of "
+        description="Keep the k largest weights of sparse vectors, by default all above 0, or as many as the "
+        "model keeps; and of "
         "`logit_lens` the k words with the largest logits, by default 10 and at most 100.",
     )
     role: Role | None = Field(

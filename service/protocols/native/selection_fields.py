@@ -19,7 +19,7 @@ def _columns(value: object) -> tuple[Column, ...]:
         raise invalid("columns", f"must be a list of any of {every}, or []")
     for i, name in enumerate(value[: len(COLUMNS) + 1]):
         if name not in COLUMNS or name in value[:i]:
-            raise invalid(f"columns.{i}", f"must be {'another one' if i else 'one'} of {every}")
+            raise invalid(f"columns.{i}", f"must be one of {every}, each at most once")
     return tuple(name for name in COLUMNS if name in value)
 
 

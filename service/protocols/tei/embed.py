@@ -52,9 +52,9 @@ class EmbedRequest(EmbedAllRequest):
 
 
 class SparseValue(BaseModel):
-    """A word with a weight above 0."""
+    """A word, or feature, with a weight above 0."""
 
-    index: int = Field(description="The number of the word in the model's vocabulary.")
+    index: int = Field(description="The number of the word in the model's vocabulary, or of the feature.")
     value: float
 
 

@@ -89,7 +89,7 @@ class ExplainPlan(Protocol):
 
     @property
     def each(self) -> str:
-        """Of what an input runs once more without each."""
+        """What the units are that are left out one at a time, each in a run of its own."""
 
     def further(self, several: Sequence[Units], /) -> tuple[int, int]:
         """Count the sequences that run besides those of an input itself, and their tokens."""

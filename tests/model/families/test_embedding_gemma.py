@@ -212,7 +212,7 @@ def test_modules_that_have_no_place_for_the_projection(
             'layer_types ends in "sliding_attention"; the l',
         ),
         ({"layer_types": ["chunked_attention"] * 3}, 'layer_types has "chunked_attention"; a kind is "full'),
-        ({"per_layer_config": {"7": {}}}, "it must have objects by the numbers of layers, from 0 to 2"),
+        ({"per_layer_config": {"7": {}}}, "it must map numbers of layers, from 0 to 2, to objects"),
         ({"per_layer_config": {"1": {"sliding_window": 9}}}, "per_layer_config of layer 1 is {'sliding_wind"),
         ({"per_layer_config": {"1": {"head_dim": 0}}}, "head_dim is 0; it must be at least 1"),
         ({"per_layer_config": {"1": {"num_key_value_heads": 2}}}, "num_heads 3 is not a multiple of num_kv_"),

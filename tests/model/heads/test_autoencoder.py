@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from model.contract import Backend, SparseWant, Want
+from model.contract import Backend, HeadInfo, SparseWant, Want
 from model.errors import CheckpointError
 from model.loading import load_model
 from model.tokenization.tokenizer import TextTokenizer
@@ -79,6 +79,17 @@ def test_a_folder_says_how_many_are_kept(general: dict[str, int], kept: int, tmp
     tokenizer, backend = load_model(str(tmp_path), device="cpu", dtype="float32")
     (output,) = run(backend, tokenizer.encode(TEXTS[:1]), [Want(heads=(SparseWant(),))])
     assert len(output.heads["sparse_ids"]) == kept
+    assert backend.info.head == HeadInfo("autoencoder", size=FEATURES, kept=kept)
+
+
+def test_what_is_for_training_may_be_missing(tmp_path: Path) -> None:
+    """How long each feature has been 0 is not read."""
+    csr = write_csr(tmp_path)
+    file = tmp_path / MODULE / "model.safetensors"
+    tensors = load_file(file)
+    del tensors["stats_last_nonzero"]
+    save_file(tensors, file)
+    check(csr, *load_model(str(tmp_path), device="cpu", dtype="float32"), 1e-5)
 
 
 def change(name: str, **changes: Any) -> Callable[[Path], None]:
@@ -103,14 +114,22 @@ def without_pooling(folder: Path) -> None:
     write_json(file, [modules[0], modules[3]])
 
 
+def without_module(folder: Path) -> None:
+    file = folder / "modules.json"
+    write_json(file, json.loads(file.read_text("utf-8"))[:-1])
+
+
 CONFIG, GENERAL = f"{MODULE}/config.json", "config_sentence_transformers.json"
 DAMAGED: list[tuple[Callable[[Path], object], str]] = [
-    (lambda folder: (folder / CONFIG).unlink(), "config.json"),
+    (lambda folder: (folder / CONFIG).unlink(), f"{MODULE}/config.json"),
     (lambda folder: (folder / MODULE / "model.safetensors").unlink(), "model.safetensors is missing"),
-    (change(CONFIG, input_dim=5), "input_dim is 5, hidden_dim 200 and k 17; they must be 32, from 1 to"),
-    (change(CONFIG, hidden_dim=10**9), "input_dim is 32, hidden_dim 1000000000 and k 17; they must be 32"),
-    (change(CONFIG, k=201), "hidden_dim 200 and k 201; they must be 32, from 1 to 131072, and from 1 to hid"),
-    (change(CONFIG, k=True), "hidden_dim 200 and k True; they must"),
+    (change(CONFIG, input_dim=5), "input_dim is 5, hidden_dim 200 and k 17; input_dim must be 32, hid"),
+    (
+        change(CONFIG, hidden_dim=10**9),
+        "hidden_dim 1000000000 and k 17; input_dim must be 32, hidden_dim 1 to",
+    ),
+    (change(CONFIG, k=201), "k 201; input_dim must be 32, hidden_dim 1 to 131072, and k 1 to hidden_dim"),
+    (change(CONFIG, k=True), "hidden_dim 200 and k True; input_dim must"),
     (change(CONFIG, hidden_dim=100), "the weights do not fit its config.json"),
     (change(CONFIG, normalize="yes"), "normalize is 'yes'"),
     (change(CONFIG, activation="topk"), "activation"),
@@ -118,11 +137,13 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
     (store(latent_bias=np.full(FEATURES, np.nan, np.float32)), "has a NaN or an infinity"),
     (store(pre_bias=np.ones(5, np.float32)), "the weights do not fit its config.json"),
     (store(other=np.ones(5, np.float32)), "the weights do not fit its config.json"),
+    (store(latent_bias=np.ones(FEATURES, np.int64)), "has a tensor of dtype 'I64', which is not one of"),
     (
         lambda folder: write_bert(folder, architecture="BertForMaskedLM"),
         "has a SparseAutoEncoder, and its weights predict masked_words",
     ),
     (without_pooling, "lists Transformer, SparseAutoEncoder: headlight serves"),
+    (without_module, "modules.json has neither a SpladePooling nor a SparseAutoEncoder: use the files"),
     (change(GENERAL, query_prefix="[Q] "), "lists a SparseAutoEncoder, which late interaction does not have"),
 ]
 

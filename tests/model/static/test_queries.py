@@ -66,7 +66,7 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
         lambda folder: (folder / "modules.json").write_text(
             json.dumps([{"type": "Router", "path": ""}, {"type": "Normalize", "path": "1_Normalize"}])
         ),
-        "document': Transformer, SpladePooling, and Normalize follows; headlight serves a Router with query",
+        "lists Router, Normalize: headlight serves .*; or one Router",
     ),
     (change(ROUTES, structure={"query": ["../x"], "document": []}), "structure has .*a type in types"),
     (change(ROUTES, types={}), "structure has .*a type in types"),

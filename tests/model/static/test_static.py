@@ -193,7 +193,7 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
         lambda folder: (folder / "config_sentence_transformers.json").write_text(
             '{"model_type": "SparseEncoder"}'
         ),
-        "the model predicts words",
+        "the model has sparse vectors",
     ),
     (write_tokenizer_of_another, "tokens, and the tokenizer"),
 ]

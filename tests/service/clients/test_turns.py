@@ -121,7 +121,7 @@ def test_what_tasks_use_is_charged_too() -> None:
 
     async def costly() -> None:
         for _ in range(10):
-            busy(0.002)
+            busy(0.02)
             await asyncio.sleep(0)
 
     async def work() -> None:
