@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _SUPERVISION_S = 0.25
 # If a check is this late, the whole process was suspended or starved, its computations included.
 _STOPPED_S = 1.0
-# A variable that is set for other programs must not start an export, nor cost each request a look at it.
+# Variables that are set for other programs must not start an export, nor be looked at for each request.
 _NO_TELEMETRY: TelemetryConfig = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
 
 
@@ -43,9 +43,9 @@ def create_app(
 ) -> FastAPI:
     """Build the app. It answers at once, and loads its models in a thread.
 
-    With `wait`, startup waits until they are loaded and fails if they cannot be: for servers that send no
-    requests before. `siblings` are the other processes of the service, if it has several. Raises KeyFileError
-    and TracesError.
+    With `wait`, startup waits until they are loaded, and fails if they cannot be: for servers that send no
+    requests until startup is over. `siblings` are the other processes of the service, if it has several.
+    Raises KeyFileError and TracesError.
     """
     explorer = settings.explorer == "on"
     endpoints = select_endpoints(settings.other_protocols, explorer=explorer)
@@ -71,7 +71,7 @@ def create_app(
         title="headlight",
         version=VERSION,
         lifespan=lifespan,
-        openapi_url=None,  # served by protocols/operations.py, like its page
+        openapi_url=None,  # served by protocols/documentation.py, like its page
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -84,8 +84,8 @@ def create_app(
     )
     for endpoint in endpoints:
         _describe(app, endpoint)
-    # In the place of FastAPI's own layers, which would take a third of the time of a short request, and twice
-    # as long as most refusals: requests go straight to the handlers of the endpoint table.
+    # Requests go straight to the handlers of the endpoint table. FastAPI's own layers would take a third of
+    # the time of a short request, and twice the time of most refusals.
     answer: ASGIApp = Cors(dispatch, settings.origins) if settings.origins else dispatch
     app.middleware_stack = RequestMiddleware(answer, state, other=app.router)
     return app

@@ -85,7 +85,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _serve_alone(settings: Settings) -> None:
     """Serve from this process, until a signal ends it."""
-    freeze()  # else a collection would copy what this process shares with the one that is forked now
+    freeze()  # else a garbage collection would copy memory shared with the process that is forked next
     limit = StartLimit(settings.start_timeout_s)
 
     def started() -> None:

@@ -1,7 +1,7 @@
-"""Client input in errors."""
+"""Shortens what errors echo of a client's input."""
 
 ECHO = 100
-"""Characters of a client's input that an error echoes at most."""
+"""The most characters of a client's input that an error echoes."""
 
 
 def cut(text: str, most: int = ECHO) -> str:

@@ -47,21 +47,21 @@ class Endpoint:
     error_document: type[BaseModel] = ProblemDocument
     """What `render_error` writes."""
     error_status: Callable[[str], HTTPStatus] = status_of
-    """The status with which it writes a kind of problem."""
+    """Returns the status that `render_error` writes for a kind of problem."""
     protocol: str = "native"
-    """Whose contract it serves."""
+    """The protocol that it belongs to."""
     tag: str = "operations"
     """Its group in the OpenAPI schema."""
     clients: str = ""
-    """Whose clients call it, if they are those of another server: "OpenAI's"."""
+    """Whose clients call it, such as "OpenAI's"; empty for our own protocol."""
     base: str = ""
-    """What the base URL of these clients has after the port."""
+    """What follows the port in the base URL of these clients."""
     route: str | None = None
     """Its label in metrics and logs, if that is another endpoint's."""
     headers: Sequence[Mapping[str, Any]] = ()
     """The headers of its requests, as parameters of the OpenAPI schema."""
     octets: str | None = None
-    """What its bodies and responses are as `application/octet-stream`, besides JSON."""
+    """Describes its bodies and responses of `application/octet-stream`; None if it has only JSON."""
     inference: bool = field(init=False)
     """Whether a model computes its response."""
     label: str = field(init=False)
@@ -81,7 +81,7 @@ class _Pattern(NamedTuple):
     """A path with parameters."""
 
     start: str
-    """What stands before the first parameter: like `end`, cheaper to compare than a whole long path."""
+    """What stands before the first parameter. Comparing it, and `end`, is cheaper than matching `whole`."""
     end: str
     """What stands after the last one."""
     whole: re.Pattern[str]
@@ -101,7 +101,7 @@ class _Pattern(NamedTuple):
 
 
 class Endpoints:
-    """All endpoints, by path. Of paths with parameters that match the same request, the first one counts."""
+    """All endpoints, by path; if several paths with parameters match a request, the first one counts."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self._endpoints = tuple(endpoints)

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from service.setting_help import default, placeholder
 
 PROGRAMS = {"export": "export", "convert": "export.convert", "check": "export.check", "bench": "export.bench"}
-"""The modules of the commands that are programs of their own."""
+"""Command that is a program of its own -> its module."""
 
 OTHERS = {
     "workers": "processes",
@@ -26,7 +26,7 @@ OTHERS = {
     "token": "api_keys",
     "api_token": "api_keys",
 }
-"""What other servers call a setting."""
+"""Another server's name of a setting -> ours."""
 
 _USAGE = """headlight [serve] [MODEL ...] [--SETTING VALUE ...]
        headlight check MODEL [options]
@@ -58,7 +58,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def find_program(arguments: Sequence[str]) -> list[str] | None:
-    """Return the module of another command and its arguments, None for those of the service."""
+    """Return the module of a command in `PROGRAMS` and its arguments; None for any others."""
     first, *others = arguments or ("",)
     if first == "help" and others and others[0] in PROGRAMS:
         return [PROGRAMS[others[0]], "--help"]
@@ -102,13 +102,13 @@ def flag(name: str) -> str:
 
 
 def neighbour(name: str, names: Sequence[str]) -> str:
-    """Return the question whether the name that is most alike was meant, empty if none is."""
+    """Return the question whether the most similar name was meant; empty if none is similar."""
     found = nearest(name, names)
     return f": did you mean {found}?" if found else ""
 
 
 def nearest(name: str, names: Sequence[str]) -> str | None:
-    """Return the name that is most alike, or that stands for another server's setting; None if none does."""
+    """Return the name that is most similar to `name`, which may be another server's; None if none is."""
     plain = {_plain(one): one for one in names}
     meant = OTHERS.get(_plain(name), _plain(name))
     found = get_close_matches(meant, plain, n=1)
@@ -116,12 +116,12 @@ def nearest(name: str, names: Sequence[str]) -> str | None:
 
 
 def _plain(name: str) -> str:
-    """Return the name of a setting without what all flags or all variables begin with."""
+    """Return the name of a setting without the prefix of flags or of variables."""
     return name.lower().removeprefix("headlight_").lstrip("-").replace("-", "_")
 
 
 def _models(words: Sequence[str], given: Mapping[str, str], parser: _Parser) -> str:
-    """Return the setting that the words without a flag stand for; exits if they are none."""
+    """Return the setting `model` that words without a flag stand for; exits if they cannot be one."""
     if "model" in given:
         parser.error(f"{words[0]} stands for --model, which is given too: remove one of them")
     meant = get_close_matches(words[0], [*PROGRAMS, "serve", "help"], n=1)

@@ -50,7 +50,7 @@ _WRITERS = min(4, os.cpu_count() or 1)
 # Seconds for sending the last traces, and for the shutdown itself.
 _FLUSH_S, _LAST_S = 2.0, 0.2
 
-# When to come back, in seconds: at most while loading, and when a worker is being replaced.
+# When to come back, in seconds: while loading, at most; and while a worker is being replaced.
 _LONGEST_S, _REPLACED_S = 30.0, 5.0
 # How often refusals on arrival are logged, in seconds.
 _LOGGED_S = 1.0
@@ -80,7 +80,7 @@ Loader = Callable[[Settings, Metrics], dict[str, Engine]]
 
 
 class ServiceState:
-    """Owned by the app. The loading thread and signal handlers set plain flags, without locks."""
+    """The state that the app owns. The loading thread and signal handlers set plain flags, without locks."""
 
     def __init__(
         self,
@@ -156,8 +156,8 @@ class ServiceState:
         """Return who is charged for reading the next head on a connection of this client.
 
         Where clients may share connections or addresses, it is not known whose request comes next until its
-        head is read. So heads are charged apart from requests, and reading them never rests: no client waits
-        for another's rest.
+        head is read. So heads are charged apart from requests, to a name that never has to rest: no client
+        has to wait because another one rests.
         """
         shared = self.keys.required or self.settings.trusted_proxies
         return f"connections of {client}" if shared else client
@@ -190,8 +190,8 @@ class ServiceState:
     def admit(self, permit: Permit, *, arrived: bool, queued: bool = True) -> None:
         """Raise the 429 for a request of this size that there is no memory for, before its body is read.
 
-        If it has `arrived` as a whole, its memory is reserved.
-        If it will be `queued` and was not admitted when its head arrived, also if no model has room for it.
+        If it has `arrived` as a whole, its memory is reserved already. If it will be `queued` and was not
+        admitted when its head arrived, the 429 is also raised if no model has room for it.
         """
         if not arrived:
             self.memory.check_room(permit, permit.body_bytes)
@@ -209,9 +209,9 @@ class ServiceState:
         return self._unready or self._overload.may_refuse
 
     def refusal(self, client: str, body_bytes: int, *, returned: bool = False) -> Refusal | None:
-        """Return why a request must be refused on arrival, None if it may be served; counts it if so.
+        """Return why a request must be refused on arrival, and count it; None if it may be served.
 
-        One that `returned` when it was told to needs less room.
+        A request that `returned` when it was told to needs less room.
         """
         if self._unready:
             refusal: Refusal | None = self._not_ready
@@ -229,8 +229,8 @@ class ServiceState:
     def _unready_retry(self) -> Retry:
         """Say when to come back.
 
-        A start takes as long again as it has taken so far, as far as anyone can know: so clients that obey
-        are served before it has taken them twice as long.
+        The best guess is that a start takes as long again as it has taken so far. So clients that obey are
+        served before they have waited twice as long as the start takes.
         """
         if self.phase is Phase.LOADING:
             return Retry.after(min(_LONGEST_S, max(1.0, time.monotonic() - self._begun)))
@@ -240,7 +240,7 @@ class ServiceState:
         headers = retry_after(retry)
         if self.phase is Phase.DRAINING:
             headers["Connection"] = "close"  # so that the client's next request reaches another instance
-        phase = self.phase if self.phase in _EXPLANATIONS else Phase.LOADING  # which has just ended
+        phase = self.phase if self.phase in _EXPLANATIONS else Phase.LOADING  # loading has just ended
         return Problem("not-ready", _EXPLANATIONS[phase], headers=headers, members={"phase": phase.value})
 
     def engine(self, name: str | None) -> Engine:
@@ -291,7 +291,7 @@ class ServiceState:
 
     @property
     def timeout_s(self) -> float:
-        """Within how many seconds requests must be answered by the model that has the least time for them."""
+        """The shortest timeout of requests to any model, in seconds; while none is loaded, `patience_s`."""
         times = [engine.timeout_s for engine in self._engines.values()]
         return min(times, default=self.settings.patience_s)
 

@@ -45,7 +45,7 @@ def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
 
 
 def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
-    """Call `load` once for each source, with the settings' options; returns what it did by name."""
+    """Call `load` once for each source, with the settings' options; returns what it returned, by name."""
     if (sentence := both_packages()) is not None:
         log.warning(sentence)
     loaded: dict[str, T] = {}
@@ -71,7 +71,7 @@ def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
 
 
 def _place(source: str) -> str:
-    """Return the same for two ways to write one folder."""
+    """Return a source in one form, so that two ways to write a folder give the same."""
     path = Path(source).expanduser()
     return str(path.resolve()) if path.exists() else source
 

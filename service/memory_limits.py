@@ -73,7 +73,7 @@ class Memory:
     def __init__(self, counters: Counters | None = None) -> None:
         self._counters = counters or single_process()
         self._client_totals = self._counters.client_totals()
-        # A body may arrive one byte at a time: with one process, none of them looks at the scoreboard.
+        # A body may arrive one byte at a time: with a single process, no byte costs a look at the scoreboard.
         self._shared = bool(self._counters.others)
         self._first_resident_bytes = sys.maxsize
         self.limit = self._left = sys.maxsize
@@ -118,7 +118,7 @@ class Memory:
     def take(self, permit: Permit, size: int, unused: int = 0) -> None:
         """Reserve `size` more bytes for a request; raises the 429 if there is no room.
 
-        Of what was reserved for it before, `unused` bytes are released.
+        First, `unused` bytes of what was reserved for it before are released.
         """
         with self._lock:
             if unused:
@@ -142,7 +142,7 @@ class Memory:
             return fits
 
     def check_arrived(self, permit: Permit) -> None:
-        """Raise the 429 for a body of which a part was dropped, and have its connection closed."""
+        """Raise the 429, which closes the connection, if a part of the body was dropped."""
         if permit.body_dropped:
             problem = self._overloaded(permit.memory_bytes)
             problem.headers = {**problem.headers, "Connection": "close"}
@@ -212,7 +212,7 @@ class Memory:
     def _resident(self) -> int:
         """Return an upper bound of the memory in use, in bytes: the last reading plus what was added since.
 
-        Of the other processes of the service, which share the weights, only what they have grown is added.
+        The other processes of the service share the weights: only what these have grown is added.
         """
         now = time.perf_counter()
         if self._added_bytes > _REREAD_BYTES or now > self._read_at + _REREAD_S:
@@ -245,7 +245,7 @@ class Memory:
             "overloaded",
             f"Requests are using {held} bytes of memory, this one needs {size} more, and the limit is "
             f"{self.limit}: retry in a second, or send less per request.",
-            # It is not known when memory is free again, but not all should come back together.
+            # Nobody knows when memory will be free again, but clients should not all come back together.
             headers=retry_after(Retry.after(random.uniform(1.0, 2.0))),  # noqa: S311 - not a secret
             members={"limit": self.limit, "actual": held + size},
         )

@@ -77,7 +77,7 @@ class Problem(Exception):
 
     @property
     def sentence(self) -> str:
-        """The detail: long input of the client is cut, and large numbers are written as in the members."""
+        """The detail, with long input of the client cut, and large numbers written as in the members."""
         detail = self.detail
         for value in self.members.values():
             written = writable(value)
@@ -136,7 +136,7 @@ class ProblemDocument(BaseModel):
 
 
 class SlowInput(Problem):
-    """An input with too many characters for the tokenizer's expressions: its limit is not one of tokens."""
+    """An input with too many characters for the tokenizer's expressions; its limit is not in tokens."""
 
 
 def shut_down_too_soon() -> Problem:

@@ -17,12 +17,12 @@ from service.problems import Problem
 
 # While at most this many steps wait for the event loop, it has time for further requests.
 _CROWD = 100
-# A refusal is reused for this long, in seconds, for the client's requests that are as large.
+# How long, in seconds, a refusal is reused for further requests of the client that are at least as large.
 _HOLDS_S = 0.005
 # How many clients are remembered for that.
 _REMEMBERED = 1024
 
-# How many refusals of a client are remembered whose connections were closed.
+# How many refusals of a client are remembered after their connections were closed.
 _ABSENT = 64
 
 _loaded = attrgetter("loaded")
@@ -36,31 +36,31 @@ class Told(NamedTuple):
     """When it was told, in `time.monotonic` seconds."""
     retry: Retry
     size: int = 0
-    """Of the body that was refused, in bytes."""
+    """The size of the refused body, in bytes."""
     asked: float = 0.0
-    """When it has asked again before that, last."""
+    """When it last asked again too soon, in `time.monotonic` seconds; 0 if it never did."""
     patient: bool = True
-    """Whether it has not asked again before either header said."""
+    """Whether it has never asked again sooner than both headers said."""
 
     def waits(self, now: float) -> bool:
         """Whether it should still wait."""
         return now < self.at + self.retry.seconds
 
     def is_early(self, now: float) -> bool:
-        """Whether it comes before what either header named: the milliseconds are less than a minute."""
+        """Whether it comes sooner than both headers said; the milliseconds never say more than a minute."""
         last = max(self.at, self.asked)
         return now < last + self.retry.later(last - self.at).milliseconds / 1000
 
     def left(self, now: float) -> Retry | None:
-        """Return the same moment, if it has not come."""
+        """Return what is left of the wait; None if it is over."""
         return self.retry.later(now - self.at) if self.waits(now) else None
 
     def again(self, now: float) -> "Told":
-        """Return it after a request before that moment."""
+        """Return what holds after a request that came too soon."""
         return self._replace(asked=now, patient=self.patient and not self.is_early(now))
 
     def admitted(self, permit: Permit, now: float) -> "Told | None":
-        """Tell a request how it comes; returns what still holds if it is refused after all."""
+        """Note in a permit whether its request comes as told; returns what holds if it is still refused."""
         permit.returned_bytes, permit.promised = self.size if self.returns(now) else 0, self.left(now)
         return None if permit.promised is None else self.again(now)
 
@@ -69,19 +69,19 @@ class Told(NamedTuple):
         return size <= AS_LARGE * self.size and self.returns(now)
 
     def returns(self, now: float) -> bool:
-        """Whether what comes now comes when it was told to; some clients round what they were told.
+        """Whether a request that comes now comes when it was told to; some clients round that time.
 
-        One that has asked again meanwhile did not wait: a flood would fill the queue with what it repeats.
+        A client that asked again meanwhile did not wait: a flood of repeated requests would fill the queue.
         """
         return self.patient and not self.waits(now) and not self.over(now)
 
     def over(self, now: float) -> bool:
-        """Whether it has not come back in time."""
+        """Whether it is too late for the client to come back in time."""
         return now > self.at + 2 * self.retry.whole + 1
 
 
 def told_after(permit: Permit, told: Told | None, now: float) -> Told | None:
-    """Return what a client was told once a request has been answered, given what it was told before."""
+    """Return what a client has been told after a request was answered, given what it was `told` before."""
     if permit.promised is not None:
         return None if permit.retry is None else told
     return told if permit.retry is None else Told(permit.client, now, permit.retry, permit.body_bytes)
@@ -103,9 +103,9 @@ class Absent:
         self._told.setdefault(told.client, deque(maxlen=_ABSENT)).append(told)
 
     def claim(self, client: str) -> Told | None:
-        """Return what a client was told that opens a connection, if it does not come back early or late.
+        """Return what a client that opens a connection was told, unless it comes back too early or too late.
 
-        First of all, what it comes in time for.
+        If it was told several times, one for which it comes in time is preferred.
         """
         now = time.monotonic()
         waiting = deque((one for one in self._told.pop(client, ()) if not one.over(now)), _ABSENT)
@@ -124,20 +124,20 @@ class Refusal:
 
     kind: str
     retry: Callable[[], Retry]
-    """Gives one of them a time to come back."""
+    """Returns when one of them should come back."""
     problem: Callable[[Retry], Problem]
     made: dict[str, Any] = field(default_factory=dict)
-    """What has been made of it for each route."""
+    """Path of a route -> what has been made of this refusal for it."""
 
 
 class Overload:
-    """Knows what is refused for the load: no queue has room for it, or the event loop no time."""
+    """Knows what must be refused because of the load: no queue has room for it, or the event loop no time."""
 
     def __init__(self, turns: Turns) -> None:
         self.engines: Collection[Engine] = ()
         self._turns = turns
         self._lately: dict[str, tuple[float, int, Refusal]] = {}
-        """Of clients: until when it holds, for which size of a body, and the refusal."""
+        """Client -> until when its last refusal holds, the size of body that was refused, and the refusal."""
         self._likely_until = 0.0
 
     @property
@@ -187,13 +187,13 @@ class Overload:
 def retry_after(retry: Retry) -> dict[str, str]:
     """Say in headers when to come back: in whole seconds (RFC 9110 §10.2.3), and in milliseconds.
 
-    OpenAI's libraries read the milliseconds first, and those name less than a minute.
+    OpenAI's libraries read the milliseconds first, which are always less than a minute.
     """
     return {"Retry-After": str(retry.whole), "retry-after-ms": str(retry.milliseconds)}
 
 
 def overloaded(error: OverloadedError, retry: Retry) -> Problem:
-    """Make the 429 of a request that a queue has no room for, and that should come back at a time."""
+    """Make the 429 for a request that a queue has no room for; `retry` is when it should come back."""
     return Problem(
         "overloaded",
         f"{error} Retry when Retry-After says, or send fewer texts per request.",
@@ -216,7 +216,7 @@ def _crowded(wait_s: float, retry: Retry) -> Problem:
 
 
 def deadline_too_short(error: DeadlineTooShort) -> Problem:
-    """Make the 422 of a request that an idle service could not answer within its deadline."""
+    """Make the 422 for a request that even an idle service could not answer within its deadline."""
     return Problem(
         "deadline-too-short",
         f"{error} Shorten the texts or send fewer, or allow more time: in the header X-Request-Timeout-Ms, "

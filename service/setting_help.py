@@ -14,7 +14,7 @@ _UNITS = (("_s", "SECONDS"), ("_bytes", "BYTES"), ("_tokens", "TOKENS"))
 
 
 def kinds(field: FieldInfo) -> tuple[Any, ...]:
-    """The types of a field's values, without None."""
+    """Return the types of a field's values, without None."""
     both = get_origin(field.annotation) in (Union, types.UnionType)
     every = get_args(field.annotation) if both else (field.annotation,)
     return tuple(kind for kind in every if kind is not type(None))
@@ -26,7 +26,7 @@ def is_automatic(field: FieldInfo) -> bool:
 
 
 def placeholder(name: str, field: FieldInfo) -> str:
-    """The placeholder for a value in the usage: its unit, its choices, or part of the setting's name."""
+    """Return the placeholder of a value in the usage: its unit, its choices, or part of the setting."""
     (kind, *_) = kinds(field)
     if get_origin(kind) is Literal:
         return "{" + ",".join(get_args(kind)) + "}"
@@ -39,7 +39,7 @@ def placeholder(name: str, field: FieldInfo) -> str:
 
 
 def default(name: str, field: FieldInfo) -> str:
-    """The default as a user would write it."""
+    """Return the default as a user would write it."""
     value = field.default
     if value is None:
         return "auto" if is_automatic(field) else "none"
@@ -49,7 +49,7 @@ def default(name: str, field: FieldInfo) -> str:
 
 
 def allowed(field: FieldInfo) -> str | None:
-    """The values a field accepts, to follow "must be"; None if only a validator of the field knows."""
+    """Return the values a field accepts, to follow "must be"; None if only a validator of it knows them."""
     (kind, *_) = kinds(field)
     if get_origin(kind) is Literal:
         return alternatives([repr(choice) for choice in get_args(kind)])

@@ -11,7 +11,7 @@ Networks = Sequence[IPv4Network | IPv6Network]
 _ORIGIN = re.compile(r"https?://[^/\s,?#@]+")
 # The syntax of a bearer token (RFC 6750 §2.1).
 _KEY = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-# `str.splitlines` also ends lines at U+0085, and `str.strip` also takes it and U+00A0 away.
+# Not as Python has them: `str.splitlines` also ends lines at U+0085; `str.strip` also removes it and U+00A0.
 _LINE_END, _WHITESPACE = re.compile(r"\r\n|\r|\n"), " \t"
 
 

@@ -26,9 +26,9 @@ from service.setting_values import (
 
 PREFIX = "HEADLIGHT_"
 MOST_EMBEDDINGS = 2048
-"""Texts that a request to `/v1/embeddings` may have unless `max_inputs` is set, as OpenAI's may."""
+"""The most texts in a request to `/v1/embeddings`, unless `max_inputs` is set; OpenAI's limit is the same."""
 PATIENCE_S = 30.0
-"""How long clients are waited for by default."""
+"""How long the service waits for clients by default, in seconds."""
 _READ_BY: Mapping[str, Callable[[str], object]] = {
     "host": parse_hosts,
     "model": parse_models,
@@ -36,7 +36,7 @@ _READ_BY: Mapping[str, Callable[[str], object]] = {
     "cors_origins": parse_origins,
     "trusted_proxies": parse_proxies,
 }
-"""What reads settings that hold lists; raises ValueError."""
+"""Setting that holds a list -> its parser, which raises ValueError."""
 _DEVICE = re.compile(r"auto|cpu|cuda|cuda:\d+")
 
 
@@ -177,7 +177,7 @@ class Settings(BaseSettings):
         return value
 
     def inputs_of(self, most: int | None) -> int:
-        """How many inputs a request may have: what is set, or else what its schema says, if it does."""
+        """Return how many inputs a request may have: `most`, unless that is None or `max_inputs` was set."""
         return self.max_inputs if most is None or self._limits_inputs else most
 
     @property

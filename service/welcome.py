@@ -7,13 +7,13 @@ from service.settings import Settings
 
 
 def welcome(settings: Settings, listener: socket.socket) -> None:
-    """Write it to a terminal that shows the log; programs that read the log get none of it."""
+    """Write the invitation to a terminal that shows the log; programs that read the log do not get it."""
     if sys.stderr.isatty() and settings.log_format == "text" and settings.log_level in ("debug", "info"):
         sys.stderr.write(invitation(settings, *listener.getsockname()[:2]))
 
 
 def invitation(settings: Settings, host: str, port: int) -> str:
-    """The addresses of what this service serves, as reached from the same machine."""
+    """Return the addresses of what is served, as reached from the same machine, and a request to paste."""
     own = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
     address = f"http://{own}:{port}"
     key = " -H 'Authorization: Bearer KEY'" if settings.secured else ""

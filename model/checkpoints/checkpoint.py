@@ -39,10 +39,10 @@ Sources = Mapping[str, Sequence[tuple[Stored, Part]]]
 class Checkpoint:
     """A loaded model: float32 weights on the CPU, not yet prepacked.
 
-    If it was deferred, the matrices of its blocks are unread, and its table of tokens is as it is stored.
+    If loading was deferred, the matrices of its blocks are unread, and its token table is as it is stored.
 
-    `stored` are the weights of the blocks as the mapped file holds them, in its own types, and `parts` those
-    of each parameter of the encoder, by its name; `weight_bytes` is the size of the files with the weights.
+    `stored` has the weights of the blocks' linear layers as the mapped files hold them, in their own dtypes,
+    and `parts` every parameter of the encoder, by name; `weight_bytes` is the size of the files with weights.
     """
 
     folder: ModelFolder
@@ -61,7 +61,7 @@ class Checkpoint:
 def load_checkpoint(path: Path, *, strict: bool = False, deferred: bool = False) -> Checkpoint:
     """Load a checkpoint folder; raises CheckpointError if it cannot be served.
 
-    `strict` is as in `read_folder`. If it is `deferred`, matrices of the blocks are not read, but left to
+    `strict` is as in `read_folder`. If `deferred`, the matrices of the blocks are not read but left to
     `read_matrices`, so that they can be laid out one by one: two copies of all would take twice the memory.
     """
     folder = read_folder(path, strict=strict)
@@ -82,7 +82,7 @@ def load_checkpoint(path: Path, *, strict: bool = False, deferred: bool = False)
 
 
 def _final_norm(encoder: Encoder) -> Norm | None:
-    """Return what an encoder applies after its last block, in numpy; None if it applies nothing."""
+    """Return the norm that an encoder applies after its last block, in numpy; None if there is none."""
     norm = encoder.final_norm
     match norm:
         case nn.LayerNorm():
@@ -96,7 +96,7 @@ def _final_norm(encoder: Encoder) -> Norm | None:
 def _with_frequencies(folder: ModelFolder, found: Sequence[Stored]) -> ModelFolder:
     """Replace the rotary frequencies in a folder's config by those stored among the weights, if any are.
 
-    A model was trained with the stored ones, which may be rounded. Raises CheckpointError.
+    The model was trained with the stored ones, which may be rounded. Raises CheckpointError.
     """
     family, path, config = folder.family, folder.layout.transformer, folder.config
     if not family.frequencies or all(layer.rotary is None for layer in config.layers):
@@ -120,9 +120,9 @@ def _with_frequencies(folder: ModelFolder, found: Sequence[Stored]) -> ModelFold
 
 
 def _with_projection(folder: ModelFolder, tensors: Mapping[str, Stored]) -> ModelFolder:
-    """Put the projection of a folder's family, if it is stored, before what follows the pooling.
+    """Put the family's projection, if it is stored, before the steps that follow a folder's pooling.
 
-    It is of every token, but a sum of tokens may as well be projected at once. Raises CheckpointError.
+    It applies to every token, but as pooling is linear here, it can follow it. Raises CheckpointError.
     """
     stored, path = tensors.get(folder.family.projection or ""), folder.layout.transformer
     if stored is None:
@@ -150,9 +150,9 @@ def _load_encoder(
 ) -> tuple[Encoder, StoredParts, Mapping[str, Sequence[Tensor]]]:
     """Load an encoder's weights from its folder; a parameter stored as one float32 tensor is not copied.
 
-    If it is `deferred`, the table of token embeddings stays as it is stored, too. Also returns the weights of
-    its blocks, and all of its parameters, as the file holds them. The headers of the files are checked first,
-    so nothing is allocated for weights that are missing or have the wrong shape.
+    If `deferred`, the blocks' matrices stay unread, and the table of token embeddings stays as it is stored.
+    Also returns the `stored` and the `parts` of a Checkpoint. The headers of the files are checked first, so
+    nothing is allocated for weights that are missing or have the wrong shape.
     """
     with torch.device("meta"):
         encoder = Encoder(folder.config)
@@ -171,8 +171,8 @@ def _load_encoder(
         if isinstance(module, Linear)
     }
     left = linears.keys() if deferred else set()
-    # Of a table only the rows of the tokens are read, so they may as well be widened when they are.
-    # Float64 is read as float32 once: where it is not widened, it would change what all layers compute in.
+    # Only the rows of a batch's tokens are read from the table, so they can be widened when they are read.
+    # A float64 table is converted to float32 here: otherwise all layers would compute in float64.
     table = by_parts[_TABLE]
     mapped = (_TABLE,) if deferred and len(table) == 1 and table[0].dtype != torch.float64 else ()
     weights = {ours: by_parts[ours][0] for ours in mapped}
@@ -248,7 +248,7 @@ def _differing(
     shapes: Mapping[str, tuple[int, ...]],
     config: EncoderConfig,
 ) -> tuple[list[str], list[str]]:
-    """Compare shapes and dtypes with the config: returns a phrase for each that differs."""
+    """Compare shapes and dtypes with the config; returns a phrase for each shape and dtype that differs."""
     misshapen, unlike = [], []
     for ours, parts in names.items():
         rows, *columns = shapes[ours]

@@ -17,7 +17,7 @@ _DENSE = (
     "layer = torch.load({}, weights_only=True); "
     "save_file({{k: layer[k] for k in layer if k != 'encoder.weight'}}, {!r})"
 )
-"""A SparseAutoEncoder has its decoder's weights twice, which safetensors do not save."""
+"""A SparseAutoEncoder stores its decoder's weights twice, in shared memory, which safetensors refuses."""
 _WITH = "on a machine with transformers"
 
 
@@ -67,7 +67,7 @@ def no_dense(folder: Path) -> str:
 def of_the_hub(name: str, revision: str | None, fetched: Path) -> str:
     """Return the commands that convert a hub model with no supported weights into a folder.
 
-    `fetched` has its other files.
+    `fetched` is the folder with its other files.
     """
     own = f"./{name.rpartition('/')[2]}"
     source = repr(name) if revision is None else f"{name!r}, revision={revision!r}"
@@ -78,13 +78,13 @@ def of_the_hub(name: str, revision: str | None, fetched: Path) -> str:
 
 
 _OTHER_FORMATS = ("*.h5", "*.msgpack", "*.gguf", "*.ot", "*.ckpt*", "*.mlmodel")
-"""Weights that no command of transformers turns into safetensors any more."""
+"""Weights in formats that transformers can no longer convert to safetensors."""
 _SLOW = ("vocab.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model", "vocab.json")
 """The files of tokenizers that were saved without a tokenizer.json."""
 
 
 _OF_PIECES = tuple(f"{name}Tokenizer" for name in ("Albert", "Camembert", "DebertaV2", "T5", "XLMRoberta"))
-"""Classes that read a SentencePiece file: without one they make a tokenizer of a few special tokens."""
+"""Classes that read a SentencePiece file; without one, their tokenizer has only a few special tokens."""
 
 
 def _encoder(folder: Path) -> str:
@@ -92,14 +92,14 @@ def _encoder(folder: Path) -> str:
 
 
 def _model_class(folder: Path) -> str:
-    """Return the class that a checkpoint was saved from: AutoModel would leave out what it predicts with."""
+    """Return the class that a checkpoint was saved from: AutoModel would drop the layers it predicts with."""
     listed = _read(folder / "config.json").get("architectures")
     name = str(listed[0]) if isinstance(listed, list) and listed else ""
     return name if name.isascii() and name.isidentifier() else "AutoModel"
 
 
 def _tokenizer_class(folder: Path, vocabulary: str) -> str:
-    """Return the class that reads a vocabulary; AutoTokenizer may take a class that reads another file."""
+    """Return the class that reads this vocabulary file; AutoTokenizer may choose one that reads another."""
     configs = (_read(folder / name) for name in ("tokenizer_config.json", "config.json"))
     named = next((str(one["tokenizer_class"]) for one in configs if one.get("tokenizer_class")), None)
     guessed = named is None or named.removesuffix("Fast") in _OF_PIECES
@@ -107,7 +107,7 @@ def _tokenizer_class(folder: Path, vocabulary: str) -> str:
 
 
 def _read(file: Path) -> Mapping[str, Any]:
-    """Read a file whose faults are told elsewhere."""
+    """Read an object from a file, empty if it is faulty: faults are reported elsewhere."""
     try:
         config: Mapping[str, Any] = read_json(file, optional=True)
     except CheckpointError:

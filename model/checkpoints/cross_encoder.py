@@ -2,9 +2,9 @@
 
 How a logit becomes a score is in a field of config.json: `sbert_ce_default_activation_function` in folders
 of releases before 4.0, `activation_fn` in the object `sentence_transformers` since then. Later releases write
-modules.json, and `activation_fn` into config_sentence_transformers.json, which then goes first.
+modules.json, and `activation_fn` into config_sentence_transformers.json, which then takes precedence.
 
-And whether a folder that is none says that its vectors may be compared, to rank texts by them.
+This module also tells whether texts may be ranked by the vectors of a folder that is no cross-encoder.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,9 +17,9 @@ from model.errors import CheckpointError
 from model.files import present, read_json, shown
 
 _ENCODERS = ("Model", "Encoder", "ForMaskedLM", "ForPreTraining")
-"""How the names of architectures end whose vectors are of sentences, or of the words that they are made of.
+"""The endings of architectures whose vectors are of sentences, or of the words that make them up.
 
-Encoders of sentences are often saved under the name of what they were trained for first.
+Sentence encoders are often saved under the name of the task that they were pretrained for.
 """
 
 _GENERAL = "config_sentence_transformers.json"
@@ -40,11 +40,11 @@ _LOGITS = "causal_logits"
 
 @dataclass(frozen=True, slots=True)
 class LogitScore:
-    """The tokens whose logits after the last token make a score: the first one's, less the second one's."""
+    """The tokens whose next-word logits make a score: the first one's, minus any second one's."""
 
     file: Path
     tokens: dict[str, int]
-    """By the fields that name them, which are one or two."""
+    """Their ids, by the fields that name them: one or two."""
 
 
 def read_logit_score(folder: Path) -> LogitScore:
@@ -68,7 +68,7 @@ def read_logit_score(folder: Path) -> LogitScore:
 
 
 def is_cross_encoder(folder: Path, config: Mapping[str, Any]) -> bool:
-    """Return whether a folder or its config.json says that it is one; raises CheckpointError."""
+    """Return whether a folder or its config.json says that it is a cross-encoder; raises CheckpointError."""
     return _general(folder).get("model_type") == "CrossEncoder" or any(_functions(folder, config))
 
 
@@ -89,7 +89,7 @@ def read_activation(folder: Path, config: Mapping[str, Any], labels: int) -> Sco
 
 
 def _functions(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Yield the fields that name a function, and what they name, the one that counts first."""
+    """Yield each field that names a function, with what it names; the first one counts."""
     general, nested = _general(folder), config.get("sentence_transformers")
     if general.get("model_type") != "CrossEncoder":
         general = {}

@@ -22,13 +22,13 @@ _MOST_FEATURES = 2**17
 _TORCH = "torch.nn"
 _HEADER_BYTES = 2**20
 _COUNTS = "stats_last_nonzero"
-"""Of a SparseAutoEncoder, in int64: since when each feature was 0 in training."""
+"""A tensor of a SparseAutoEncoder, in int64: for how long each feature had been 0 in training."""
 _STRATEGIES = ("max", "sum")
 _ACTIVATIONS = ("relu", "log1p_relu")
 
 
 def read_steps(modules: Sequence[tuple[str, Path]], size: int) -> tuple[Step, ...]:
-    """Load modules of these kinds and folders; the first takes vectors of `size`. Raises CheckpointError."""
+    """Load modules by kind and folder, the first of which takes vectors of `size`; raises CheckpointError."""
     steps: list[Step] = []
     for kind, folder in modules:
         step: Step
@@ -57,7 +57,7 @@ def _read_norm(folder: Path, size: int) -> LayerNorm:
 
 
 def read_dense(folders: Sequence[Path], size: int, *, level: str = "sentence_embedding") -> tuple[Dense, ...]:
-    """Load the layers in these folders; the first takes vectors of `size`. Raises CheckpointError.
+    """Load the layers in these folders, the first of which takes vectors of `size`; raises CheckpointError.
 
     `level` is what they map: sentence_embedding, or token_embeddings.
     """
@@ -94,7 +94,7 @@ def read_autoencoder(
 ) -> AutoEncoder | None:
     """Load the encoder of a SparseAutoEncoder, which takes vectors of `size`; None without its folder.
 
-    `own` and `most` are as in `AutoEncoder`; if `most` is None, the module says. Raises CheckpointError.
+    `own` and `most` are as in `AutoEncoder`; if `most` is None, its `k` is used. Raises CheckpointError.
     """
     if folder is None:
         return None
@@ -144,7 +144,7 @@ def _read(folder: Path, config: Mapping[str, Any], level: str) -> Dense:
 
 
 def _activation(file: Path, dotted: object) -> str:
-    """Return the class that a dotted name of PyTorch's ends in; raises CheckpointError for another's."""
+    """Return the class at the end of a dotted name of PyTorch; raises CheckpointError for other names."""
     module, _, name = dotted.rpartition(".") if isinstance(dotted, str) else ("", "", "")
     home = "linear" if name == "Identity" else "activation"
     if name not in CLASSES or module not in (_TORCH, f"{_TORCH}.modules", f"{_TORCH}.modules.{home}"):
@@ -160,7 +160,7 @@ def _weights(
 ) -> dict[str, FloatArray]:
     """Read a layer's tensors, which must have the expected names and shapes; raises CheckpointError.
 
-    There may be another, `unread`.
+    A tensor named `unread` is ignored.
     """
     if not present(folder / "model.safetensors"):
         raise CheckpointError(no_dense(folder))
@@ -176,9 +176,9 @@ def _weights(
 
 
 def read_layer(file: Path, most: int, *, unread: str | None = None) -> dict[str, FloatArray]:
-    """Read the tensors of a layer, `most` numbers at most, but for the one that is left `unread`.
+    """Read the tensors of a layer, at most `most` numbers in all, except the one named `unread`.
 
-    Raises CheckpointError, also for a NaN.
+    Raises CheckpointError, also for a NaN or an infinity.
     """
     tensors = _tensors(file, 8 * most + _HEADER_BYTES, unread)  # at most eight bytes a number, and a header
     if not all(np.isfinite(array).all() for array in tensors.values()):

@@ -1,4 +1,4 @@
-"""The file that an exported folder has of what its model predicts with: written and read without PyTorch."""
+"""Writes and reads, without PyTorch, the file with the layers that an exported model predicts with."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from model.heads.predictor import LayerNorm, Linear, Norm, Predictor, RmsNorm
 
 FILE = "prediction.safetensors"
 LONGEST_LABEL = 1000
-"""Characters of a label, which each answer may have once for each text or token."""
+"""The most characters of a label, which an answer may repeat for every text or token."""
 _KEY = "headlight"
 
 
@@ -68,7 +68,7 @@ def read_exported(folder: Path) -> Predictor | None:
 
 
 def _info(described: dict[str, Any], outputs: int) -> HeadInfo:
-    """Read the description of a head with so many `outputs`; raises LookupError, TypeError or ValueError."""
+    """Read the description of a head with `outputs` outputs; raises LookupError, TypeError or ValueError."""
     kind, labels = described["kind"], tuple(described["labels"])
     sized = kind in ("masked_words", "late_interaction")
     if not sized and len(labels) != outputs:
@@ -79,7 +79,7 @@ def _info(described: dict[str, Any], outputs: int) -> HeadInfo:
 
 
 def _final_norm(described: dict[str, Any], tensors: dict[str, FloatArray]) -> Norm | None:
-    """Read the norm after the last block; None if there is none, and in files of older releases."""
+    """Read the norm after the last block; None if there is none, as in files of older releases."""
     if (norm := described.get("final_norm")) is None:
         return None
     weight, bias = tensors["final_norm.weight"], tensors.get("final_norm.bias")

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 _DEFAULT_LENGTH = 512
 _ODD_TEXTS = ("a", "", "the 字 \U00012000 \u00e9 \U0001f642 \u0001 0")
-"""An ordinary text, none, and one with characters that few vocabularies contain."""
+"""An ordinary text, an empty one, and one with characters that few vocabularies contain."""
 _ORDINARY = (
     "hello world, the man and a boy in 2024",
     "a b c d e f g h i j k l m n o p q r s t u v w x y z",
@@ -50,7 +50,7 @@ _ORDINARY = (
     "привет мир γεια σου مرحبا بالعالم नमस्ते",
     "MKTAYIAKQRQISFVKSHFSRQ ACGTACGT",
 )
-"""Texts in many scripts, and of proteins: every vocabulary has a part of one of them."""
+"""Texts in many scripts, and biological sequences: every vocabulary contains parts of some of them."""
 _LONG = 2048
 _NAMED = 8
 """How many unknown keys a message names."""
@@ -72,9 +72,9 @@ class ModelFolder:
     dense: tuple[Step, ...]
     layout: Layout
     token_dense: tuple[Dense, ...] = ()
-    """The layers from hidden states of tokens to the vectors of late interaction, if files have them."""
+    """Layers from hidden states of tokens to late-interaction vectors, if they are in files of their own."""
     token_weights: TokenWeights | None = None
-    """What makes sparse vectors of the hidden states of tokens, in a hybrid model."""
+    """The layer that makes sparse vectors from the hidden states of tokens, in a hybrid model."""
     mask_token: int | None = None
     """The id of the token that stands for any word, if there is one."""
     padding_token: int | None = None
@@ -82,18 +82,18 @@ class ModelFolder:
     no_ranking: str | None = None
     """Why texts cannot be ranked by its vectors, None if they can."""
     vector_size: int | None = None
-    """Components of the vector of a text, if that is all that its graph returns; `dense` are then what is
-    left to do with it, and the pooling of `layout` is empty if no file names it."""
+    """The number of components of a text's vector, if its graph returns nothing else; `dense` are then the
+    steps that remain, and the pooling of `layout` is empty if no file names it."""
     projection: Dense | None = None
     """The first of `dense`, if it is stored among the weights of the encoder."""
     adapters: tuple[Adapter, ...] = ()
-    """Those in files of their own, in the order of the config's tasks."""
+    """The adapters in files of their own, in the order of the config's tasks."""
     autoencoder: AutoEncoder | None = None
-    """What makes sparse vectors of the model's own vectors of texts."""
+    """The layer that makes sparse vectors from the model's own vectors of texts."""
 
     @property
     def head(self) -> HeadInfo | None:
-        """What the model predicts without a head among its weights."""
+        """What the model predicts if its weights have no head, None if nothing."""
         if self.autoencoder is not None:
             return HeadInfo("autoencoder", size=len(self.autoencoder.dense.bias), kept=self.autoencoder.most)
         if self.token_dense:
@@ -106,12 +106,12 @@ class ModelFolder:
         return HeadInfo(kind, size=size, interaction=self.layout.interaction)
 
     def _keeping(self, head: HeadInfo | None) -> HeadInfo | None:
-        """Add to the description of a head how many words the folder keeps."""
+        """Add to the description of a head how many words its sparse vectors keep."""
         splade = self.layout.splade
         return head if head is None or splade is None else replace(head, kept=splade.most)
 
     def check_head(self, predicts: HeadInfo | None) -> None:
-        """Raise CheckpointError if what the weights predict, or do not, contradicts the other files."""
+        """Raise CheckpointError if what the weights predict (None: nothing) contradicts the other files."""
         if (self.token_weights or self.autoencoder) is not None and predicts is not None:
             own = "a SparseAutoEncoder" if self.autoencoder else f"the layers of bge-m3 ({', '.join(HYBRID)})"
             raise CheckpointError(
@@ -189,7 +189,7 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
     """Read the folder of a model; raises CheckpointError if it cannot be served.
 
     With `graph`, the model may be of any family, because its graph defines the computation. Keys of its files
-    that no table has are named in a warning, or refused if `strict`.
+    that no table lists are named in a warning, or refused if `strict`.
     """
     layout = read_layout(path)
     if layout.static:
@@ -201,7 +201,7 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
     family = find_family(raw)
     if family is None and not graph:
         raise CheckpointError(f"{file}: {explain_unsupported(raw)}.")
-    # The graph has what its config says, and a config of our own form is read with all its fields.
+    # A graph contains what its config says, and all fields of a config in our own form are read.
     account(path, layout, config=not graph and family is not HEADLIGHT, strict=strict)
     config = _read_config(file, graph_only.read_config if family is None else family.read_config, raw)
     default = None if family is None else family.default_task
@@ -232,7 +232,7 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
         )
     dense = read_steps(layout.steps, config.hidden_size * len(layout.pooling))
     if layout.truncate_dim is not None:
-        # sentence-transformers truncates last: a vector that had unit length does not keep it.
+        # sentence-transformers truncates last, after which vectors no longer have unit length.
         dense = (*dense, *([UnitLength()] if layout.normalize else ()), First(layout.truncate_dim))
         layout = replace(layout, normalize=False)
     size = reduce(lambda size, step: step.size(size), dense, config.hidden_size * len(layout.pooling))
@@ -283,7 +283,7 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
 def _read_token_layers(
     layout: Layout, config: EncoderConfig, tokenizer: Tokenizer
 ) -> tuple[tuple[Dense, ...], TokenWeights | None]:
-    """Read what makes vectors and weights of tokens; raises CheckpointError."""
+    """Read the layers that make vectors and weights of tokens; raises CheckpointError."""
     if layout.hybrid:
         weights, dense = read_hybrid(layout.transformer, config.hidden_size, tokenizer)
         return (dense,), weights
@@ -292,7 +292,7 @@ def _read_token_layers(
 
 
 def _use_template(layout: Layout, tokenizer: TemplateTokenizer) -> None:
-    """Read the chat template that a tokenizer's pairs stand in; raises CheckpointError."""
+    """Give a tokenizer the chat template that its pairs are rendered in; raises CheckpointError."""
     sentence = layout.sentence
     file, source = find_template(layout.transformer, sentence.tokenizer_settings)
     variables = {**special_tokens(sentence.tokenizer_settings), **sentence.template}
@@ -306,7 +306,7 @@ def _use_template(layout: Layout, tokenizer: TemplateTokenizer) -> None:
 
 
 def account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:
-    """Log the keys of a folder's files that no table has, or raise CheckpointError for them if `strict`."""
+    """Log the keys of a folder's files that no table lists, or raise CheckpointError for them if `strict`."""
     unknown = check_keys(path, layout.transformer, layout.modules, config=config, queries=layout.queries)
     if not unknown:
         return
@@ -325,7 +325,7 @@ def account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:
 
 
 def has_weights(path: Path) -> bool:
-    """Return whether a folder has safetensors of its encoder; of a broken one, those at its top count."""
+    """Return whether a folder has safetensors of its encoder; in a broken one, at its top level."""
     try:
         transformer = read_layout(path).transformer
     except CheckpointError:

@@ -1,4 +1,4 @@
-"""Fetches the needed files of a hub repository, and explains in one sentence if that fails.
+"""Fetches the needed files of a hub repository, and explains a failure in one sentence.
 
 `huggingface_hub` reads its endpoint, token and cache from the environment: HF_ENDPOINT, HF_TOKEN, HF_HOME and
 HF_HUB_OFFLINE.
@@ -29,35 +29,35 @@ _SMALL = (
     *HYBRID,
     f"{FOLDER}/*/{ADAPTERS}",
 )
-"""What a folder is read by, beside the weights of its encoder; the others say which weights there are."""
+"""The files to fetch first: what is read besides the weights, and what says which weights there are."""
 _EXPORTED = ("model.onnx", "model.onnx.data", "interventions.onnx", "prediction.safetensors")
-"""The graphs of an exported folder, and what it predicts with, which are beside its tokenizer."""
+"""The graphs of an exported folder and the layers it predicts with, which are beside its tokenizer."""
 _REPORT_S = 10.0
 
 
 def fetch_model(name: str, revision: str | None, *, graph: bool) -> Path:
-    """Fetch the files of a model that are read, or find them in the cache; raises CheckpointError.
+    """Fetch the files of a model that are needed, or find them in the cache; raises CheckpointError.
 
     `revision` is a branch, a tag or a commit; None is the newest commit of the main branch. With `graph`, the
-    graph is fetched in the place of the weights. Pickles and weights of other frameworks never are.
+    graph is fetched instead of the weights. Pickles and weights of other frameworks are never fetched.
     """
     fetched = _fetch(name, revision, _SMALL)
     if _offline():
         return fetched
-    commit = fetched.name  # whatever the branch is by now: all files are of one commit
+    commit = fetched.name  # so that all files are of one commit, even if the branch moves
     first, *others = _modules(fetched)
     if first or others:
         folders = [f"{folder}/" for folder in (first, *others) if folder]
         _fetch(name, commit, [folder + file for folder in map(glob.escape, folders) for file in _SMALL])
     adapters = glob.escape(f"{first}/" if first else "") + f"{FOLDER}/*/{WEIGHTS}"
-    # A table of token vectors needs no graph, whatever runs the others.
+    # A table of token vectors needs no graph, whichever backend runs other models.
     weights = [] if graph and not _is_table(fetched) else [_below(first, "model.safetensors"), adapters]
     dense = [_below(folder, "model.safetensors") for folder in others]
     fetched = _fetch(name, commit, [*weights, *dense, *_EXPORTED, *(_graph("model.onnx") if graph else ())])
     if weights and not present(fetched / first / "model.safetensors"):
         shards = [_below(first, file) for file in _shards(fetched / first)]
         fetched = _fetch(name, commit, shards) if shards else fetched
-    # Of possibly many graphs of another exporter, only the one to run.
+    # Another exporter may have made many graphs: only the one to run is fetched.
     for file in OTHER_GRAPHS if graph else ():
         if any(fetched.glob("*.onnx")) or any(fetched.glob("onnx/*.onnx")):
             break
@@ -66,26 +66,26 @@ def fetch_model(name: str, revision: str | None, *, graph: bool) -> Path:
 
 
 def _graph(file: str) -> tuple[str, ...]:
-    """Return where the graph of this name may be, and weights beside it."""
+    """Return the paths at which a graph of this name, and weights beside it, may be."""
     return tuple(f"{folder}{file}{part}" for folder in ("", "onnx/") for part in ("", "_data", ".data"))
 
 
 def _modules(fetched: Path) -> Iterator[str]:
-    """Yield the folders of the modules, first the transformer's; what is wrong with them is told later."""
+    """Yield the folders of the modules, the transformer's first; faults in the files are reported later."""
     try:
         entries = read_json(fetched / "modules.json", optional=True, kind=list)
         routes = read_json(fetched / ROUTES, optional=True).get("structure")
     except CheckpointError:
         entries, routes = [], None
     paths = [str(entry.get("path", "")) for entry in entries if isinstance(entry, dict)]
-    if isinstance(routes, dict):  # of a Router, its documents' come first
+    if isinstance(routes, dict):  # in a Router, those for documents come first
         both = (routes.get("document"), routes.get("query"))
         paths = [str(path) for route in both if isinstance(route, list) for path in route]
     yield from (path.removeprefix("./").removeprefix(".") for path in paths or [""])
 
 
 def _is_table(fetched: Path) -> bool:
-    """Return whether the small files of a model say that it is a table; what is wrong is told later."""
+    """Return whether the small files of a model say that it is a table; faults are reported later."""
     try:
         return read_layout(fetched).static
     except CheckpointError:
@@ -93,7 +93,7 @@ def _is_table(fetched: Path) -> bool:
 
 
 def _shards(folder: Path) -> list[str]:
-    """List the shards that a folder's index names; what is wrong with it is told later."""
+    """List the shards that a folder's index names; faults in it are reported later."""
     index = folder / "model.safetensors.index.json"
     try:
         shards = read_json(index).get("weight_map") if present(index) else None
@@ -129,7 +129,7 @@ def _progress() -> type[Any]:
             super().__init__(*args, **options)  # type: ignore[no-untyped-call, unused-ignore]
 
         def display(self, *_: Any, **__: Any) -> None:
-            """Write a line where a bar would be drawn again."""
+            """Log a line where a bar would be redrawn."""
             if self.n:
                 log.info("downloaded %.1f of %.1f MB", self.n / 1e6, (self.total or self.n) / 1e6)
 

@@ -1,7 +1,7 @@
 """Reads the two layers that bge-m3 has above its encoder: for weights of tokens, and for late interaction.
 
-FlagEmbedding saves their tables of tensors as pickles, which are never opened here; `headlight convert` makes
-the safetensors of them that are read.
+FlagEmbedding saves their tensors as pickles, which are never opened here; `headlight convert` turns them into
+the safetensors that are read.
 """
 
 import logging
@@ -26,7 +26,7 @@ _LONGEST = 2**24
 _MOST_COMPONENTS = 2**17
 
 HYBRID_ROLE = RoleRules(_LONGEST, skips_first=True)
-"""How queries and documents become tokens: as all texts do. The first token makes the text's own vector."""
+"""Queries and documents are tokenized like all texts; the first token makes only the vector of the text."""
 
 
 def is_hybrid(transformer: Path) -> bool:
@@ -50,7 +50,7 @@ def read_hybrid(transformer: Path, size: int, tokenizer: Tokenizer) -> tuple[Tok
 
 
 def _linear(file: Path, inputs: int, outputs: int | None = None) -> tuple[FloatArray, FloatArray]:
-    """Read weight (outputs, inputs) and bias (outputs,), of any outputs unless given."""
+    """Read weight (outputs, inputs) and bias (outputs,), of any number of outputs unless given."""
     tensors = read_layer(file, (outputs or _MOST_COMPONENTS) * (inputs + 1))
     shapes = {name: array.shape for name, array in tensors.items()}
     found = outputs or max((1, *shapes.get("bias", ())))
@@ -64,7 +64,7 @@ def _linear(file: Path, inputs: int, outputs: int | None = None) -> tuple[FloatA
 
 
 def warn_of_pickles(transformer: Path) -> None:
-    """Log that a folder has the layers as pickles alone, and how to have them served."""
+    """Warn in the log if a folder has the layers only as pickles, and say how to have them served."""
     pickles = [file for name in HYBRID if present(transformer / (file := pickle_of(name)))]
     if pickles and not is_hybrid(transformer):
         command = f"headlight convert {shlex.quote(str(transformer))} OUT_DIR"
@@ -79,5 +79,5 @@ def warn_of_pickles(transformer: Path) -> None:
 
 
 def pickle_of(file: str) -> str:
-    """Return the name of the pickle that FlagEmbedding saves in the place of a file of HYBRID."""
+    """Return the name of the pickle that FlagEmbedding saves instead of a file of HYBRID."""
     return f"{file.removesuffix('.safetensors')}.pt"

@@ -23,7 +23,7 @@ from model.modules.listing import MASK, TOKEN_POOLING
 from model.tokenization.roles import RoleRules
 
 STANFORD = "HF_ColBERT"
-"""The architecture that config.json of a folder in Stanford's form names."""
+"""The architecture that config.json names in a folder in Stanford's form."""
 _PYLATE = (
     "query_prefix",
     "document_prefix",
@@ -33,14 +33,14 @@ _PYLATE = (
 )
 _SIMILARITIES = ("maxsim", "meanmaxsim")
 _EMPTY_SCORE = -1e9
-"""MaxSim that sentence-transformers gives to a text without vectors: after every other."""
+"""The MaxSim that sentence-transformers gives to a text without vectors, which ranks it last."""
 _STRATEGIES = ("fixed", "min")
 _FEWEST = 3
-"""The tokens of an empty query before those that fill it up: the first, the marker and the last."""
+"""How many tokens an empty query has before it is filled up: the first, the marker and the last."""
 _MOST_WORDS = 10_000
 _LONGEST = 2**24
 _LONGEST_QUERY = 4096
-"""Tokens of a query: every query may be filled up to its length."""
+"""The limit of query lengths, in tokens: every query may be filled up to that length."""
 
 
 def read_pylate_roles(folder: Path, transformer: Path) -> dict[Role, RoleRules]:
@@ -102,8 +102,8 @@ def read_multi_vector_roles(
 ) -> dict[Role, RoleRules]:
     """Read the settings of a MultiVectorEncoder of sentence-transformers; raises CheckpointError.
 
-    `general`, of `file`, has its prompts and `sentence` the lengths. `paths` are the folders of its modules,
-    by kind: they say which tokens have vectors.
+    `general`, the content of `file`, has the prompts, and the file `sentence` the lengths. `paths` are the
+    folders of the modules, by kind: their files say which tokens have vectors.
     """
     if general.get("truncate_dim") is not None:
         raise CheckpointError(
@@ -146,7 +146,7 @@ def read_multi_vector_roles(
 
 
 def read_interaction(file: Path, general: Mapping[str, Any], roles: Mapping[Role, RoleRules]) -> Interaction:
-    """Read how a MultiVectorEncoder scores texts; `general` is of `file`. Raises CheckpointError."""
+    """Read from `general`, the content of `file`, how a MultiVectorEncoder scores; raises CheckpointError."""
     named = general.get("similarity_fn_name")
     if named not in (None, *_SIMILARITIES):
         raise CheckpointError(
@@ -158,7 +158,7 @@ def read_interaction(file: Path, general: Mapping[str, Any], roles: Mapping[Role
 
 
 def _kept(file: Path, config: Mapping[str, Any]) -> frozenset[int] | None:
-    """Read which tokens of documents alone have vectors, None if all have."""
+    """Read the ids of the tokens that get vectors in documents, None if all do."""
     value = config.get("keep_only_token_ids")
     if value in (None, []):
         return None
@@ -171,7 +171,7 @@ def _kept(file: Path, config: Mapping[str, Any]) -> frozenset[int] | None:
 
 
 def _read_token_pooling(folder: Path | None) -> tuple[TokenPooling | None, tuple[str, ...]]:
-    """Read how the vectors of tokens become fewer, and of which roles; None without such a module."""
+    """Read how vectors of tokens are merged into fewer, and in which roles; None without such a module."""
     if folder is None:
         return None, ()
     file = folder / "config.json"
@@ -191,7 +191,7 @@ def _read_token_pooling(folder: Path | None) -> tuple[TokenPooling | None, tuple
 def _expanded(
     file: Path, transformer: Path, expansion: Any, rules: RoleRules, limit: int | None
 ) -> RoleRules:
-    """Return the rules of queries that are filled up, as `query_expansion` of a file says."""
+    """Return `rules` with queries filled up as a file's `query_expansion` says; raises CheckpointError."""
     known = isinstance(expansion, dict) and not expansion.keys() - {"strategy", "attend", "token", "length"}
     if not known or expansion.get("strategy") not in _STRATEGIES:
         raise CheckpointError(
@@ -226,7 +226,7 @@ def check_no_roles(file: Path) -> None:
 
 
 def _words(file: Path, config: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Read a word or a list of words; none if there is none."""
+    """Read a word or a list of words; empty if there are none."""
     value = config.get(name)
     value = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(value, list) or len(value) > _MOST_WORDS or not all(isinstance(w, str) for w in value):
@@ -241,8 +241,8 @@ def check_roles(
 ) -> None:
     """Raise CheckpointError if an encoder cannot leave the tokens that fill up queries unattended.
 
-    Some families compute more than attention from which tokens count. With a window, a token that is far from
-    the text would have nothing to attend to.
+    In some families, steps other than attention also depend on which tokens count. With a window, a token far
+    from the text would have nothing to attend to.
     """
     query = roles["query"]
     if not query.hides_expansion:

@@ -32,7 +32,7 @@ from model.keys.files import HYBRID, find_sentence_file
 from model.modules.listing import AUTOENCODER, MASK, STATIC, read_modules
 from model.tokenization.roles import RoleRules
 
-# sentence-transformers concatenates them in this order.
+# sentence-transformers concatenates the pooled vectors in this order.
 _MODES_BEFORE_5_4: dict[str, PoolingMode] = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -49,12 +49,12 @@ MODES: dict[str, PoolingMode] = {
     "weightedmean": "weighted_mean",
     "lasttoken": "last",
 }
-"""Keyed by the names that a folder has for them since release 5.4."""
+"""The pooling modes, by the names that folders have for them since release 5.4."""
 _MOST_PROMPTS = 1000
 _LONGEST_PROMPT = 10_000
 """Characters of a prompt, which is tokenized with every text that it is put before."""
 _BARE = ("Normalize", "FlexibleQuantizer")
-"""Those of the steps that have no weights."""
+"""The kinds of steps that have no weights."""
 _MODELS = ("SentenceTransformer", "SparseEncoder", "CrossEncoder", "ColBERT", "MultiVectorEncoder")
 _NEXT_WORD = "text-generation"
 _GENERAL = "config_sentence_transformers.json"
@@ -64,18 +64,18 @@ _GENERAL = "config_sentence_transformers.json"
 class Layout:
     """The folders of a model's parts, and how it makes sentence vectors.
 
-    `transformer` holds config.json, the weights and the tokenizer, and `sentence` is what is said of it;
-    `steps` are the kinds and folders of modules after the pooling, apart from a last Normalize, for which
-    `normalize` is set; `truncate_dim` components of the result are kept. `similarity` is the function that
-    compares sentence vectors. `splade` says how predicted words are pooled, None if the folder does not;
-    `autoencoder` is the folder of what makes sparse vectors of sentence vectors; `most` of either stay.
-    `logit_score` says which tokens' logits are the score of a pair, None if it is no such model.
-    `roles` are those of late interaction, and `token_dense` the folders of the linear layers that make its
-    vectors of tokens. `modules` are the kinds and folders of all modules. A `hybrid` model has the layers of
-    bge-m3 beside its transformer. A `static` one has a table of token vectors in the place of a transformer.
-    `queries` is the folder of the weights that words have in queries, which no transformer reads, and
+    `transformer` holds config.json, the weights and the tokenizer, and `sentence` its settings for texts.
+    `steps` are the kinds and folders of the modules after the pooling, except a last Normalize, for which
+    `normalize` is set; the first `truncate_dim` components of the result are kept. `similarity` is the
+    function that compares sentence vectors. `splade` says how predicted words are pooled, None without such
+    a module; `autoencoder` is the folder of the module that makes sparse vectors from sentence vectors; both
+    keep `most` components. `logit_score` names the tokens whose logits score a pair, None in other models.
+    `roles` are the rules of late interaction, and `token_dense` the folders of the linear layers that make
+    its token vectors. `modules` are the kinds and folders of all modules. A `hybrid` model has the layers of
+    bge-m3 beside its transformer. A `static` one has a table of token vectors instead of a transformer.
+    `queries` is the folder with the weights of words in queries, which then need no transformer;
     `plain_queries` says that texts without a role are such queries. A `multi_vector` model is one of late
-    interaction as sentence-transformers saves it. `interaction` makes the scores of late interaction.
+    interaction saved by sentence-transformers. `interaction` says how late interaction makes scores.
     """
 
     transformer: Path
@@ -210,7 +210,7 @@ def is_model2vec(folder: Path) -> bool:
 
 
 def _check_kind(file: Path, general: Mapping[str, Any], task: str, kinds: Container[str]) -> None:
-    """Raise CheckpointError if the kind of a model does not go with its modules."""
+    """Raise CheckpointError if the kind of a model does not fit its modules."""
     kind = general.get("model_type")
     if kind not in (None, *_MODELS):
         raise CheckpointError(f"{file}: model_type is {shown(kind)}; it must be one of {', '.join(_MODELS)}.")
@@ -228,7 +228,7 @@ def _check_kind(file: Path, general: Mapping[str, Any], task: str, kinds: Contai
 def _logit_score(
     transformer: Path, general: Mapping[str, Any], task: str, folder: Path | None
 ) -> LogitScore | None:
-    """Read the module that makes a score of logits, None without one; raises CheckpointError."""
+    """Read the module that makes a score from logits, None without one; raises CheckpointError."""
     kind = general.get("model_type")
     if (folder is not None) != (task == _NEXT_WORD) or (folder is not None and kind != "CrossEncoder"):
         raise CheckpointError(
@@ -298,7 +298,7 @@ def _count(file: Path, config: Mapping[str, Any], name: str) -> int | None:
 
 
 def _splade(folder: Path | None, most: int | None) -> Splade | None:
-    """Read how a sparse encoder pools words, of which it keeps `most`; None without a module for it."""
+    """Read how a sparse encoder pools words, of which it keeps `most`; None without such a module."""
     return None if folder is None else replace(read_splade(folder), most=most)
 
 
@@ -326,7 +326,7 @@ def _pooling(folder: Path | None) -> tuple[tuple[PoolingMode, ...], bool]:
 def _plain_pooling(folder: Path) -> tuple[PoolingMode, ...]:
     """Return the pooling of a folder without modules, as sentence-transformers 6 chooses it.
 
-    In the order of a decoder that continues texts, the last token alone attends to all.
+    In a decoder that continues texts, only the last token attends to all others.
     """
     config = read_json(folder / "config.json", optional=True)
     listed = config.get("architectures")

@@ -22,7 +22,7 @@ _KINDS: dict[str, HeadKind] = {
     "ForPreTraining": "masked_words",
     STANFORD: "late_interaction",
 }
-"""How the names of architectures end, and what these predict."""
+"""The endings of architectures' names, and what such architectures predict."""
 _PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 _MOST_LABELS = 2**16
 
@@ -35,12 +35,12 @@ def find_kind(config: Mapping[str, Any]) -> HeadKind | None:
 
 
 def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predictor | None:
-    """Load what a checkpoint predicts with from its tensors, by their family's names.
+    """Load the layers that a checkpoint predicts with; `stored` has its tensors by the family's names.
 
-    None for a plain encoder, and for a kind of prediction that its family has no table for. Words are only
-    predicted if all their tensors are stored: encoders that were trained by predicting words may name that
-    architecture without them. Raises CheckpointError, also for a cross-encoder of other modules: as an
-    encoder of sentences, it would rank by vectors that mean nothing.
+    Returns None for a plain encoder, and for a kind of prediction that its family has no table for. Words are
+    predicted only if all tensors for this are stored: encoders that were trained to predict words may name
+    that architecture without them. Raises CheckpointError, also for a cross-encoder that is not supported:
+    run as a sentence encoder, it would rank texts by meaningless vectors.
     """
     if folder.layout.logit_score is not None:
         return _read_logit_score(folder, folder.layout.logit_score, stored)
@@ -74,9 +74,9 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
 
 
 def _read_logit_score(folder: ModelFolder, score: LogitScore, stored: Mapping[str, Stored]) -> Predictor:
-    """Load the rows of the vocabulary's matrix that a score is made of, as one layer; raises CheckpointError.
+    """Load the rows of the vocabulary's matrix that make a score, as one layer; raises CheckpointError.
 
-    The score is a difference of two products with one vector: the product with the rows' difference.
+    With two rows, the difference of their products with a vector is the product with their difference.
     """
     file, config = folder.layout.transformer / "config.json", folder.raw
     listed = config.get("architectures")
@@ -113,7 +113,7 @@ def _read_logit_score(folder: ModelFolder, score: LogitScore, stored: Mapping[st
 
 
 def find_table(family: Family, kind: HeadKind) -> PredictorTable | None:
-    """Return the layers of a family's checkpoints that predict something, None if they cannot."""
+    """Return the table of the layers that predict this kind in a family, None if there is none."""
     return LATE_INTERACTION if kind == "late_interaction" else family.predictors.get(kind)
 
 
@@ -124,7 +124,7 @@ def has_classifier(family: Family, stored: Mapping[str, Stored]) -> bool:
 
 
 def used_names(folder: ModelFolder, kind: HeadKind, stored: Mapping[str, Stored]) -> set[str]:
-    """Return the keys of `stored` that the layers which predict something are read from."""
+    """Return the keys of `stored` from which the layers that predict this kind are read."""
     table = NEXT_WORD if folder.layout.logit_score else find_table(folder.family, kind)
     if table is None:
         return set()
@@ -162,7 +162,7 @@ def _read(one: Stored | None) -> FloatArray | None:
 
 
 def _check_shapes(folder: ModelFolder, layers: tuple[Linear | LayerNorm, ...]) -> None:
-    """Raise CheckpointError unless each layer takes what the one before it makes."""
+    """Raise CheckpointError unless each layer takes the size that the one before it returns."""
     size = folder.config.hidden_size
     for number, layer in enumerate(layers):
         shape, rows = layer.weight.shape, len(layer.weight)
@@ -178,7 +178,7 @@ def _check_shapes(folder: ModelFolder, layers: tuple[Linear | LayerNorm, ...]) -
 def _describe(
     kind: HeadKind, config: Mapping[str, Any], outputs: int, activation: ScoreFunction | None
 ) -> HeadInfo:
-    """Describe a head; `activation` is what a cross-encoder's folder says of its scores."""
+    """Describe a head; `activation` is the function that a cross-encoder's folder names, None for others."""
     if kind in ("masked_words", "late_interaction"):
         return HeadInfo(kind, size=outputs)
     labels = _labels(config, outputs)
@@ -199,7 +199,7 @@ def _labels(config: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
     """Read the names of the classes; raises CheckpointError."""
     given, count = config.get("id2label"), config.get("num_labels")
     if isinstance(given, dict) and count == outputs != len(given):
-        given = None  # transformers then gives the labels anew
+        given = None  # transformers then makes new labels
     if given is None:
         return tuple(f"LABEL_{i}" for i in range(outputs))
     if not isinstance(given, dict) or len(given) > _MOST_LABELS:

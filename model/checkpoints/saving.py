@@ -31,12 +31,12 @@ def save_encoder(
     pooling: Sequence[PoolingMode] = (),
     normalize: bool = False,
 ) -> None:
-    """Save an encoder of float32 weights and its tokenizer to a new or empty `folder`.
+    """Save an encoder with float32 weights and its tokenizer to a new or empty `folder`.
 
-    `pooling` says how a sentence vector is made of the last hidden state (by default its mean), several modes
-    being concatenated, and `normalize` whether the vector gets unit length. The folder is loaded once as the
-    service does, so that no folder remains that could not be served. Loaded, the encoder gives the same
-    hidden states and maps, bit for bit. Raises CheckpointError for an encoder, a tokenizer or a place that
+    `pooling` says how the last hidden state becomes a sentence vector (by default its mean; several modes are
+    concatenated), and `normalize` whether that vector gets unit length. The folder is then loaded as the
+    service would load it, so that none is left that cannot be served. The loaded encoder gives the same
+    hidden states and maps, bit for bit. Raises CheckpointError for an encoder, a tokenizer or a folder that
     cannot be used, and OSError if nothing can be written there.
     """
     folder = Path(folder)
@@ -63,7 +63,7 @@ def save_encoder(
 
 
 def _weights(encoder: Encoder) -> dict[str, Tensor]:
-    """Return the parameters by name, those of layers that share them once; raises CheckpointError."""
+    """Return the parameters by name, shared ones only once; raises CheckpointError."""
     with torch.device("meta"):
         expected = {name: one.shape for name, one in Encoder(encoder.config).named_parameters()}
     found = {name: one.detach() for name, one in encoder.named_parameters()}
@@ -89,7 +89,7 @@ def _weights(encoder: Encoder) -> dict[str, Tensor]:
 
 
 def _write_modules(folder: Path, pooling: Sequence[PoolingMode], *, normalize: bool) -> None:
-    """Write how sentence vectors are made, as sentence-transformers does."""
+    """Write the files in which sentence-transformers describes how sentence vectors are made."""
     named = {mode: name for name, mode in MODES.items()}
     if odd := [mode for mode in pooling if mode not in named]:
         raise CheckpointError(f"pooling is {odd[0]!r}; it must be made of {', '.join(named)}.")

@@ -1,4 +1,4 @@
-"""Reads what sentence-transformers writes about a transformer: its length, its output and its loading."""
+"""Reads what sentence-transformers writes about a transformer: longest text, output and loading."""
 
 import math
 from collections.abc import Mapping
@@ -15,27 +15,27 @@ from model.keys.key import find_key
 from model.tokenization.tokenizer import Side
 
 _NO_LIMIT = 10**9
-"""A limit from here on means none: tokenizers without a limit store a number of thirty digits."""
+"""Limits from here on mean that there is none: tokenizers without one store a number of thirty digits."""
 _OUTPUTS = {
     "feature-extraction": ("last_hidden_state", "token_embeddings"),
     "fill-mask": ("logits", "token_embeddings"),
     "sequence-classification": ("logits", "scores"),
     "text-generation": ("logits", "causal_logits"),
 }
-"""What the transformer of each task returns, and under which name, in the only way that is served."""
+"""By task: the output of the transformer and the `module_output_name` that are served; no others are."""
 _LAST = (["last_hidden_state"], ["hidden_states", -1])
 _CALLING = ("padding", "padding_side", "pad_to_multiple_of", "max_length", "verbose", "return_tensors")
 _CALLED = {"add_special_tokens": (True,), "truncation": (True, "longest_first"), "stride": (0,)}
-"""Arguments of a tokenizer's call that have one value in the only way that is served."""
+"""Arguments of a tokenizer's call, and the only values of them that are served."""
 
 
 @dataclass(frozen=True)
 class SentenceConfig:
     """The longest text in tokens (None: no limit), lower-casing, and the tokenizer's settings.
 
-    Longer texts are truncated at `truncation_side`, None: that of the tokenizer's file. `task` is what the
-    transformer was saved for. Where inputs are `messages` of a chat template, this is the form of their
-    content, and `template` what the template is rendered with.
+    Longer texts are truncated at `truncation_side`; None leaves the side to the tokenizer's file. `task` is
+    what the transformer was saved for. If inputs are messages of a chat template, `messages` is the form of
+    their content, and `template` has the variables that the template is rendered with.
     """
 
     max_length: int | None
@@ -48,9 +48,9 @@ class SentenceConfig:
 
 
 def read_sentence_config(transformer: Path, *, plain: bool = False) -> SentenceConfig:
-    """Read the file of a transformer, and the settings of its tokenizer; raises CheckpointError.
+    """Read a transformer's sentence_*_config.json and its tokenizer's settings; raises CheckpointError.
 
-    A `plain` folder has none, or sentence-transformers does not read it.
+    In a `plain` folder that file is missing, or sentence-transformers does not read it.
     """
     tokenizer_file = transformer / "tokenizer_config.json"
     settings = read_json(tokenizer_file, optional=True)
@@ -94,7 +94,7 @@ def _length(file: Path, name: str, value: Any) -> int | None:
 
 
 def _arguments(file: Path, config: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Read objects of arguments under their new and old name; the last one counts."""
+    """Read an object of arguments; if it has several names, the last one that is not empty counts."""
     found: dict[str, Any] = {}
     for name in names:
         value = config.get(name) or {}
@@ -105,9 +105,9 @@ def _arguments(file: Path, config: Mapping[str, Any], *names: str) -> dict[str, 
 
 
 def _check_output(file: Path, config: Mapping[str, Any]) -> Literal["flat", "structured"] | None:
-    """Return the form of messages, None for plain texts.
+    """Return the form of the messages that inputs consist of, None for plain texts.
 
-    Raises CheckpointError unless the transformer returns what its task does for texts.
+    Raises CheckpointError for modalities and outputs that are not served.
     """
     task = config.get("transformer_task", "feature-extraction")
     if not isinstance(task, str) or task not in _OUTPUTS:
@@ -145,7 +145,7 @@ def _check_output(file: Path, config: Mapping[str, Any]) -> Literal["flat", "str
 
 
 def _rendering(file: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what a chat template is rendered with; raises CheckpointError for settings of the tokenizer."""
+    """Read the variables for a chat template; raises CheckpointError for settings of the tokenizer."""
     given = _arguments(file, _arguments(file, config, "processing_kwargs"), "chat_template")
     for name in ("padding", "truncation", "max_length", "return_tensors"):
         if name in given:
@@ -172,7 +172,7 @@ def _check_loading(file: Path, transformer: Path, config: Mapping[str, Any]) -> 
 
 
 def _calling(file: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the arguments that the tokenizer is called with; raises CheckpointError for unusual ones."""
+    """Read the arguments that the tokenizer is called with; raises CheckpointError for unserved ones."""
     given = _arguments(file, config, "processing_kwargs")
     called = {**_arguments(file, given, "text"), **_arguments(file, given, "common")}
     for name, value in called.items():

@@ -28,9 +28,9 @@ _HUB_NAME = re.compile(r"([\w.-]+(?:/[\w.-]+)?)@([^@\s]+)")
 
 
 def served_name(source: str) -> str:
-    """Return the name under which a source is served: an exported folder's is that of its model."""
+    """Return the name under which a source is served; for an exported folder, the name of its model."""
     manifest = Path(source).expanduser() / "manifest.json"
-    with suppress(CheckpointError):  # loading will tell
+    with suppress(CheckpointError):  # loading reports it
         content = read_json(manifest, optional=True)
         if "format" in content and isinstance(name := content.get("model"), str) and _NAME.fullmatch(name):
             return name

@@ -21,10 +21,10 @@ from model.memory import release_file_pages
 FLOATS = ("F64", "F32", "F16", "BF16")
 """The supported dtypes, under safetensors' names."""
 _SHARDS = 1000
-# The numbers of a file that are checked before its pages are released.
+# How many numbers of a file are checked before its pages are released.
 _HELD = 2**25
 _CACHED = 2**18
-"""Numbers."""
+"""How many numbers are widened at a time, so that they stay in the cache."""
 _INDEX = "model.safetensors.index.json"
 
 
@@ -54,7 +54,7 @@ def list_tensors(folder: Path) -> list[Stored]:
 def weight_files(folder: Path) -> list[Path]:
     """List model.safetensors, or else the shards of its index; raises CheckpointError.
 
-    As in transformers, shards beside the one file are left over from an earlier save.
+    As in transformers, shards beside model.safetensors are taken for leftovers of an earlier save.
     """
     single, index = folder / "model.safetensors", folder / _INDEX
     if present(single):
@@ -128,7 +128,7 @@ def read_tensors(wanted: Sequence[Stored]) -> dict[str, Tensor]:
 
 
 def read_rows(stored: Stored, numbers: Sequence[int]) -> FloatArray:
-    """Read rows of a matrix as float32 (rows, columns), and no others.
+    """Read only these rows of a matrix, as float32 (rows, columns).
 
     Raises CheckpointError for another shape or dtype, and for a NaN or an infinity.
     """

@@ -1,4 +1,4 @@
-"""ESM-1b and ESM-2 (Rives et al. 2021, Lin et al. 2023): proteins; norms first, masks as in training."""
+"""ESM-1b and ESM-2 (Rives et al. 2021, Lin et al. 2023): for proteins; norms first, token dropout."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -87,7 +87,7 @@ ESM = Family(
     predictors=ROBERTA.predictors,
     masks_embeddings=True,
     # Some were rounded to float16 in training. Older checkpoints repeat them in each layer, and transformers
-    # 5 writes the pattern of those names itself, with its asterisk.
+    # 5 writes them under a name with a literal asterisk.
     frequencies=(
         "rotary_embeddings.inv_freq",
         "encoder.layer.0.attention.self.rotary_embeddings.inv_freq",

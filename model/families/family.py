@@ -24,13 +24,13 @@ Sources = tuple[str | Part, ...]
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """Names that differ between checkpoints of a family: the first one counts whose tensors are stored."""
+    """Alternative names in checkpoints of a family: the first whose tensors are all stored is used."""
 
     options: tuple[Sources, ...]
 
 
 def either_below(first: str, second: str) -> Callable[[str, str], Either]:
-    """Return a function that makes an `Either` of a tensor's names, below `first` and below `second`."""
+    """Return a function that makes an `Either` of two names, one below `first`, one below `second`."""
     return lambda name, other: Either(((first + name,), (second + other,)))
 
 
@@ -43,14 +43,14 @@ class Family:
     table may list parameters that an encoder has only with some configs. `dropped` are `fnmatch` patterns of
     tensors that checkpoints may contain but an encoder does not need. `heads` maps patterns of prediction
     heads to what they predict: they are dropped too, with a line in the log. Any of `prefixes` may precede
-    all names. `frequencies` are names of a tensor with the frequencies of rotary positions, which counts more
-    than `config.json`. `predictors` are the heads that are served, by what they predict. `refused` maps
-    patterns of tensors that change what is computed to why they cannot be served. `masks_embeddings`: tokens
-    that are not attended to are zero from the embeddings on. `tokenizer` is the class of tokenizers where a
-    folder's files name none; with `keeps_tokenizer` its tokenizer.json is taken as it is, whatever they name.
-    `norms_add_one`: norms multiply by 1 + what is stored. `projection` is the name of a matrix by which the
-    last hidden state of every token is multiplied before the pooling, if it is stored. `default_task` is the
-    adapter of sequences for which no task is named, among those in files of their own.
+    all names. `frequencies` are the names that a tensor with the rotary frequencies may have, which overrides
+    `config.json`. `predictors` are the heads that are served, by what they predict. `refused` maps patterns
+    of tensors that change what is computed to the reason why they cannot be served. `masks_embeddings`:
+    tokens that are not attended to are zero from the embeddings on. `tokenizer` is the tokenizer class if a
+    folder's files name none; with `keeps_tokenizer`, its tokenizer.json is used as it is, whatever they name.
+    `norms_add_one`: norms multiply by 1 + the stored weight. `projection` is the name of a matrix by which
+    the last hidden state of every token is multiplied before the pooling, if it is stored. `default_task` is
+    the adapter, among those in files of their own, for sequences for which no task is named.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Family:
     def sources(
         self, parameters: Iterable[str], config: Mapping[str, Any], stored: Container[str]
     ) -> dict[str, tuple[Part, ...]]:
-        """Look up the names of an encoder's parameters.
+        """Look up the stored tensors that make up each of an encoder's parameters.
 
         `config` is the checkpoint's `config.json`, and `stored` are its tensors.
         """

@@ -50,7 +50,7 @@ def read_config_new(config: Mapping[str, Any]) -> EncoderConfig:
 
 
 def _read(config: Mapping[str, Any], *, base: float, longest: int) -> EncoderConfig:
-    """Read either form; `base` and `longest` are the defaults that they differ in."""
+    """Read either form; `base` and `longest` are the defaults in which they differ."""
     check_encoder(config)
     check_heads(config)
     check_absolute({"position_embedding_type": "rope", **config}, "rope")
@@ -127,7 +127,7 @@ GTE = Family(
         "attention.output.bias": _either("attention.o_proj.bias", "self_attn.o_proj.bias"),
         "attention_norm.weight": _either("attn_ln.weight", "post_attention_layernorm.weight"),
         "attention_norm.bias": _either("attn_ln.bias", "post_attention_layernorm.bias"),
-        # Fused, the value comes first: here the gate does.
+        # In the fused tensor the value comes first; here the gate does.
         "feed_forward.inner.weight": Either(
             (
                 tuple(Part(f"{_PACKED}mlp.up_gate_proj.weight", index, 2) for index in (1, 0)),

@@ -44,7 +44,7 @@ def read_config(config: Mapping[str, Any]) -> EncoderConfig:
 
 
 def _layers(config: Mapping[str, Any]) -> list[LayerConfig]:
-    """Read the window and the rotary base of each layer; the first has no norm but the embeddings'."""
+    """Read the window and the rotary base of each layer; the first layer has no attention norm."""
     size = whole(config, "hidden_size") // whole(config, "num_attention_heads")
     parameters = config.get("rope_parameters") or {}
     rotary = {}
@@ -61,7 +61,7 @@ def _layers(config: Mapping[str, Any]) -> list[LayerConfig]:
 
 
 def _kinds(config: Mapping[str, Any]) -> list[str]:
-    """Read the kind of each layer: listed, or full at every so many layers."""
+    """Read the kind of each layer: as listed, or full attention in every n-th layer."""
     layers, listed = whole(config, "num_hidden_layers"), config.get("layer_types")
     if listed is None:
         step = whole(config, "global_attn_every_n_layers", like="num_hidden_layers", default=3)

@@ -18,10 +18,10 @@ _FEED_FORWARDS: dict[str, tuple[Activation, bool]] = {
     "geglu": ("gelu", True),
     "swiglu": ("silu", True),
 }
-"""`activation_function` -> the activation, and whether it is that of a gate. "gelu_new" and its like are not
-here: Nomic's code computes the exact GELU for them, against what they are called."""
+"""`activation_function` -> the activation, and whether it is gated. "gelu_new" and the like are left out:
+despite these names, Nomic's code computes the exact GELU for them."""
 _OTHER_CODE = ("prenorm", "parallel_block", "use_rms_norm", "causal", "rotary_head_dim")
-"""Switches of Nomic's config that change the encoder to one that no known text encoder is."""
+"""Switches of Nomic's config that would make an encoder unlike any known text encoder."""
 _OTHER_EXPERTS = ("moe_normalize_expert_weights", "num_shared_experts", "expert_choice_router")
 """Options that change what a mixture of experts computes."""
 _GATE_STEP = 256
@@ -92,7 +92,7 @@ def _read_own(config: Mapping[str, Any]) -> EncoderConfig:
 def _layers(
     config: Mapping[str, Any], rotary: Rotary | None, kind: Activation, *, gated: bool
 ) -> tuple[LayerConfig, ...]:
-    """Read which layers have a mixture of experts: of every so many the second; without any, one for all."""
+    """Read the layers: one config for all, or experts in the second of every `moe_every_n_layers` layers."""
     experts, step = (
         whole({name: config.get(name) or 0}, name, like="num_hidden_layers", least=0)
         for name in ("num_experts", "moe_every_n_layers")
@@ -113,7 +113,7 @@ def _layers(
 
 
 def _check_own(config: Mapping[str, Any]) -> None:
-    """Raise CheckpointError for an option of Nomic's code that would make another encoder."""
+    """Raise CheckpointError for an option of Nomic's code that would change the encoder."""
     for name in _OTHER_CODE:
         if switch(config, name, default=False):
             raise CheckpointError(f"{name} is set: this is not supported.")
@@ -148,7 +148,7 @@ def _intermediate_size(config: Mapping[str, Any], *, gated: bool) -> int:
 
 
 def _vocab_size(config: Mapping[str, Any]) -> int:
-    """Return the rows of the table: unless the config counts its padding already, Nomic's code adds it."""
+    """Return the rows of the token table: the size of the vocabulary, rounded up as in Nomic's code."""
     step = whole(config, "pad_vocab_size_multiple", like="vocab_size", default=1)
     return -(-whole(config, "vocab_size") // step) * step
 
@@ -170,10 +170,10 @@ def _rotary(config: Mapping[str, Any], head_size: int) -> Rotary | None:
 
 
 def _longest(config: Mapping[str, Any], rotary: Rotary | None) -> int:
-    """Read the longest text.
+    """Read the length of the longest text, in tokens.
 
-    With `rotary_scaling_factor`, the base grows with the length of texts that are longer than those of
-    training. There, the states of a text would depend on the longest text of its batch.
+    With `rotary_scaling_factor`, it is at most the length in training: beyond that, Nomic's code enlarges the
+    base with the longest text of a batch, so that the states of a text would depend on its batch.
     """
     positions = config.get("n_positions", 1024)
     if rotary is not None and isinstance(positions, int) and positions <= 0:

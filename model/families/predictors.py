@@ -13,7 +13,7 @@ Config = Mapping[str, Any]
 Setting = Callable[[Config], str]
 
 _CLASSES = {"gelu": "GELU", "gelu_tanh": "GELUTanh", "relu": "ReLU", "silu": "SiLU"}
-"""The encoder's names of activations, and those of `model.activations`."""
+"""The encoder's names of activations -> the names in `model.activations`."""
 
 
 def configured(field: str, default: str = "gelu") -> Setting:
@@ -29,9 +29,9 @@ def configured(field: str, default: str = "gelu") -> Setting:
 
 @dataclass(frozen=True, slots=True)
 class LinearNames:
-    """A linear layer: of each list of names, the first counts that is stored; the bias may be missing.
+    """The names of a linear layer's tensors: the first that is stored is used; the bias may be missing.
 
-    `activation` is a name in `model.activations`, or reads one from the config.
+    `activation` is a name in `model.activations`, or a function that reads one from the config.
     """
 
     weight: tuple[str, ...]
@@ -41,7 +41,7 @@ class LinearNames:
 
 @dataclass(frozen=True, slots=True)
 class NormNames:
-    """A layer norm; its bias may be missing. `epsilon` reads the config."""
+    """The names of a layer norm's tensors; the bias may be missing. `epsilon` reads the config."""
 
     weight: tuple[str, ...]
     bias: tuple[str, ...]
@@ -52,8 +52,8 @@ class NormNames:
 class PredictorTable:
     """The layers from hidden states to logits, in order.
 
-    `pooling` reads how a sequence becomes one vector before them; None: they are applied to every token.
-    `padding` reads the id of the token that the pooling of the last token passes over, −1: none.
+    `pooling` reads how a sequence is first pooled to one vector; None: the layers run on every token.
+    `padding` reads the id of the token that pooling by the last token skips; −1: none.
     """
 
     layers: tuple[LinearNames | NormNames, ...]
@@ -62,12 +62,12 @@ class PredictorTable:
 
 
 def linear(*names: str, activation: str | Setting = "Identity") -> LinearNames:
-    """Make a linear layer with tensors `weight` and `bias` below one of some names."""
+    """Make a linear layer whose tensors `weight` and `bias` are below one of these names."""
     return LinearNames(_below(names, "weight"), _below(names, "bias"), activation)
 
 
 def norm(*names: str, field: str = "layer_norm_eps", default: float = 1e-12) -> NormNames:
-    """Make a layer norm, likewise; `field` has its epsilon."""
+    """Make a layer norm, named likewise; `field` of config.json has its epsilon."""
     return NormNames(
         _below(names, "weight"), _below(names, "bias"), lambda config: epsilon(config, field, default=default)
     )
@@ -88,7 +88,7 @@ def pooled_by(
 ) -> Callable[[Config], HeadPooling]:
     """Return a setting that reads the pooling before the layers from a field of config.json.
 
-    `names` are the poolings by the names that the family gives them. It raises CheckpointError for others.
+    `names` maps the family's names to poolings. The setting raises CheckpointError for other names.
     """
 
     def read(config: Config) -> HeadPooling:

@@ -86,7 +86,7 @@ T5 = Family(
         "feed_forward.outer.weight": (f"{_FEED_FORWARD}DenseReluDense.wo.weight",),
         "feed_forward_norm.weight": (f"{_FEED_FORWARD}layer_norm.weight",),
     },
-    # What T5 has besides its encoder.
+    # The parts of T5 besides its encoder.
     dropped=("encoder.embed_tokens.weight", "decoder.*", "lm_head.weight"),
     heads={"classification_head.*": "classes", "classifier.*": "classes"},
     prefixes=("transformer.",),

@@ -1,4 +1,4 @@
-"""All checkpoint families, and how a checkpoint's is found."""
+"""All checkpoint families, and how the family of a checkpoint is found."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -74,7 +74,7 @@ _ALL = (
 )
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
-"""Keyed by the `model_type` of a checkpoint's config.json, or by our own name where that is another's."""
+"""Keyed by the `model_type` in config.json, or by a name of our own if another family has that type."""
 
 
 _BY_CODE: tuple[tuple[str, str, Family], ...] = (
@@ -82,9 +82,9 @@ _BY_CODE: tuple[tuple[str, str, Family], ...] = (
     ("bert", "JinaBertConfig", JINA_BERT),
     ("xlm-roberta", "XLMRobertaFlashConfig", JINA_V3_ORIGINAL),
 )
-"""A model_type, and a part of the name of code, which computes something else than that model_type.
+"""A model_type, part of the name of code in `auto_map`, and the other family that this code computes.
 
-Then the family that it is instead. Other code in `auto_map` is ignored.
+Code that is not listed here is ignored.
 """
 
 
@@ -108,7 +108,7 @@ def explain_unsupported(config: Mapping[str, Any]) -> str:
 
 
 def _find_by_code(config: Mapping[str, Any]) -> Family | None:
-    """Find what the code computes that `auto_map` names, in an entry of _BY_CODE; None if there is none."""
+    """Find the family that the code in `auto_map` computes, if _BY_CODE lists it; None otherwise."""
     named = config.get("auto_map")
     code = str(named.get("AutoConfig")) if isinstance(named, dict) else ""
     listed = (found for kind, part, found in _BY_CODE if kind == config.get("model_type") and part in code)

@@ -1,4 +1,4 @@
-"""The class of tokenizers that a folder is meant for: its own, or that of its family."""
+"""Finds the tokenizer class of a folder: the one that it names, or that of its family."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,15 +23,15 @@ _OTHER_RULES = frozenset(
         *("ProphetNet", "RoCBert", "Tapas", "XLM"),
     )
 )
-"""Classes that transformers runs as a program of their own, and that ignore a tokenizer.json."""
+"""Classes that transformers implements in code of their own, which ignores a tokenizer.json."""
 
 
 def find_tokenizer_class(
     folder: Path, config: Mapping[str, Any], settings: Mapping[str, Any], family: Family | None
 ) -> str:
-    """Return the name of a folder's class of tokenizers, "" if it is unknown or has code of its own.
+    """Return the name of a folder's tokenizer class, "" if it is unknown or has code of its own.
 
-    That of tokenizer_config.json, `settings`, goes before that of config.json, and that before the family's.
+    `settings`, from tokenizer_config.json, precede `config`, from config.json, which precedes the family.
     Raises CheckpointError for a class that splits words by rules that a tokenizer.json cannot have.
     """
     file, name = "config.json", config.get("tokenizer_class") or (family.tokenizer if family else "")
@@ -46,7 +46,7 @@ def find_tokenizer_class(
 
 
 def has_segments(name: str, settings: Mapping[str, Any]) -> bool:
-    """Return whether a class of tokenizers tells the two texts of a pair apart; raises CheckpointError."""
+    """Return whether a tokenizer class gives a pair's texts different segments; raises CheckpointError."""
     inputs = settings.get("model_input_names")
     if inputs is None:
         return name not in _NO_SEGMENTS

@@ -79,7 +79,7 @@ def _listed(config: Mapping[str, Any], name: str) -> list[Any] | None:
 
 
 def _shared(name: str, values: list[Any]) -> Any:
-    """Return what all layers of a kind have, None if none is listed; raises CheckpointError for several."""
+    """Return the value that all layers of a kind share, None if none is listed; raises CheckpointError."""
     if any(value != values[0] for value in values):
         raise CheckpointError(f"{name} has {shown(values)} for layers of one kind; they must be the same.")
     return values[0] if values else None

@@ -1,1 +1,1 @@
-"""Every key of a model folder's files, and what is made of it."""
+"""Every key in the files of a model folder, and how it is treated."""

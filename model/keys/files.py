@@ -1,4 +1,4 @@
-"""The files of a model folder, and the table of each; refuses and lists what these tables do not have."""
+"""The files of a model folder, with a table of keys for each; finds unknown keys and unsupported values."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ SENTENCE_FILES = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-"""What sentence-transformers reads of a transformer, under the first of these names that has a key."""
+"""The file that sentence-transformers reads about a transformer: the first of these that has a key."""
 
 FILES: dict[str, Table] = {
     "config.json": CONFIG,
@@ -28,7 +28,7 @@ FILES: dict[str, Table] = {
     "config.json of model2vec": MODEL2VEC,
     "artifact.metadata": ARTIFACT,
 }
-"""All tables, by what the document calls their files."""
+"""All tables, by the names of their files in docs/models.md."""
 
 _TOKENIZER_ARGUMENTS = ("processor_kwargs", "tokenizer_args")
 ADAPTERS = "adapter_config.json"
@@ -44,9 +44,9 @@ OTHER_GRAPHS = tuple(
         *("quantized", "int8", "qint8_avx512_vnni", "qint8_avx512", "qint8_arm64"),
     )
 )
-"""What exporters for Qdrant, transformers.js and sentence-transformers call graphs, the most exact first.
+"""Names of graphs by exporters for Qdrant, transformers.js and sentence-transformers, the most exact first.
 
-Unsigned weights are exact on every processor; signed ones of eight bits not on x86 without VNNI.
+Unsigned weights are exact on every processor; signed 8-bit ones are not on x86 without VNNI.
 """
 
 LOADING = (
@@ -55,11 +55,11 @@ LOADING = (
     *("add_pooling_layer", "variant", "weights_only", "use_auth_token", "force_download", "tokenizer_class"),
     *("provider", "file_name", "export", "return_unused_kwargs"),
 )
-"""Arguments of loading, in a sentence file, that change no result."""
+"""Arguments for loading, in sentence_*_config.json, that change no result."""
 
 
 def find_sentence_file(transformer: Path) -> Path:
-    """Find the file that sentence-transformers reads of a transformer; it may be missing."""
+    """Find the file that sentence-transformers reads about a transformer; it may be missing."""
     files = [transformer / name for name in SENTENCE_FILES]
     return next((file for file in files if present(file) and read_json(file)), files[0])
 
@@ -72,11 +72,11 @@ def check_keys(
     config: bool,
     queries: Path | None = None,
 ) -> list[str]:
-    """Return the keys of a folder's files that no table has, each with its file.
+    """Return the keys of a folder's files that no table lists, each with its file.
 
     `modules` are the kinds and folders of its modules; config.json is left out unless `config`. `queries` is
-    the folder of a tokenizer of their own. Raises CheckpointError for a value that changes results and is not
-    supported.
+    the folder of a tokenizer for queries alone. Raises CheckpointError for a value that changes results and
+    is not supported.
     """
     if present(transformer / ADAPTERS):
         raise CheckpointError(
@@ -99,7 +99,7 @@ def check_keys(
 def judge_files(
     folder: Path, transformer: Path, modules: Sequence[tuple[str, Path]], *, config: bool
 ) -> Iterator[tuple[Path, list[Judged]]]:
-    """Say what is made of each key of a folder's files; the arguments are those of `check_keys`."""
+    """Yield each of a folder's files with how its keys are treated; the arguments are as in `check_keys`."""
     for file, table in _files(folder, transformer, modules, config=config):
         yield file, _judge(file, table)
 
@@ -124,7 +124,7 @@ def _files(
 
 
 def _static_files(folder: Path, modules: Sequence[tuple[str, Path]]) -> Iterator[tuple[Path, Table]]:
-    """List the files of a table of token vectors: of its tokenizer, tokenizer.json alone is read."""
+    """Yield the files of a table of token vectors; its tokenizer is read from tokenizer.json alone."""
     (_, table), *others = modules
     yield table / "config.json", MODEL2VEC
     if present(folder / "modules.json"):

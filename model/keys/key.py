@@ -1,4 +1,4 @@
-"""What is made of a key in a file of a model folder."""
+"""How a key in a file of a model folder is treated."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ Verdict = Literal["used", "harmless", "refused"]
 
 @dataclass(frozen=True)
 class Key:
-    """What is made of a key.
+    """How a key is treated, and why.
 
     `told` says what uses it, why it changes nothing, or why it is refused. A refused key may have one of the
-    values in `served`; `instead` is the way out for any other.
+    values in `served`; `instead` says what to do about any other.
     """
 
     verdict: Verdict
@@ -25,7 +25,7 @@ class Key:
 
 
 Table = Mapping[str, Key]
-"""By the name of a key, in which `*` stands for any characters."""
+"""Keyed by the names of keys, in which `*` stands for any characters."""
 
 
 def used(by: str, *names: str) -> dict[str, Key]:
@@ -44,7 +44,7 @@ def refused(because: str, instead: str, *names: str, served: tuple[object, ...] 
 
 
 class Judged(NamedTuple):
-    """What is made of a key of some file; a refused key with a value that is served is harmless."""
+    """How a key of some file is treated; a refused key with a value that is served is harmless."""
 
     name: str
     verdict: Verdict | Literal["unknown"]
@@ -52,7 +52,7 @@ class Judged(NamedTuple):
 
 
 def judge_keys(content: Mapping[str, Any], table: Table) -> list[Judged]:
-    """Say what is made of each key of a file."""
+    """Return how each key of a file is treated."""
     return [_judge(name, value, find_key(name, table)) for name, value in content.items()]
 
 
@@ -67,12 +67,12 @@ def _judge(name: str, value: object, key: Key | None) -> Judged:
 
 
 def find_key(name: str, table: Table) -> Key | None:
-    """Return what is made of a key, None if the table does not have it."""
+    """Return a table's entry for a key, None if it has none."""
     return table.get(name) or next(
         (key for pattern, key in table.items() if "*" in pattern and fnmatchcase(name, pattern)), None
     )
 
 
 def _is_one_of(value: object, served: Iterable[object]) -> bool:
-    """Compare with the types: 0 is not false."""
+    """Return whether a value equals one of these in type as well: 0 is not false."""
     return any(type(value) is type(one) and value == one for one in served)

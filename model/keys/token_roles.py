@@ -1,4 +1,4 @@
-"""Which token has a role, such as that of masked words, by the settings of a tokenizer."""
+"""Finds the tokens that a tokenizer's settings give roles, such as that of masked words."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,14 +10,14 @@ from model.files import read_json
 
 _MASKS = ("[MASK]", "<mask>", "<|mask|>")
 _PADDINGS = ("[PAD]", "<pad>", "<|pad|>")
-"""The mask and the padding of a tokenizer whose folder names none, if it has such a special token."""
+"""The mask or padding of a tokenizer whose folder names none: the first of these special tokens it has."""
 _UNWEIGHTED = {
     "cls_token": ("[CLS]", "<s>"),
     "eos_token": ("</s>",),
     "pad_token": _PADDINGS,
     "unk_token": ("[UNK]", "<unk>"),
 }
-"""The roles of tokens that stand for no word, and the usual names."""
+"""The roles of tokens that stand for no word, and the usual names of these tokens."""
 
 
 def named_tokens(folder: Path, roles: Iterable[str]) -> list[str]:
@@ -41,7 +41,7 @@ def find_padding(folder: Path, tokenizer: Tokenizer) -> int | None:
 
 
 def find_unweighted(folder: Path, tokenizer: Tokenizer) -> frozenset[int]:
-    """Return the ids of the tokens that have no place in sparse vectors of tokens, as in FlagEmbedding."""
+    """Return the ids of the tokens that sparse vectors of tokens leave out, as in FlagEmbedding."""
     found = (_find(folder, tokenizer, role, usual) for role, usual in _UNWEIGHTED.items())
     return frozenset(number for number in found if number is not None)
 

@@ -9,20 +9,20 @@ from model.errors import CheckpointError
 from model.files import is_inside, read_json, reason, shown
 
 STATIC = "StaticEmbedding"
-"""A table of token vectors, of which a text has the mean: model2vec's, and that of sentence-transformers."""
+"""A table of token vectors, whose mean is a text's vector: model2vec's or that of sentence-transformers."""
 AFTER = ("Dense", "LayerNorm", "Normalize", "Dropout", "FlexibleQuantizer")
 """What may follow the pooling, in any order; Dropout does nothing outside of training.
 
-The last one is perplexity's own, of which its models have the code; it rounds vectors to whole numbers.
+The last one rounds vectors to whole numbers; it is perplexity's own, and its code comes with its models.
 """
 _MODULES = 64
 _SPARSE = ["Transformer", "SpladePooling"]
 _PREDICTING = (_SPARSE, ["Transformer", "LogitScore"])
-"""Modules of which the last reads what words the transformer predicts."""
+"""Lists of modules whose last one reads the words that the transformer predicts."""
 _TRANSFORMERS = {"MLMTransformer": "Transformer"}
 """Kinds of modules that hold a transformer under another name."""
 MASK, TOKEN_POOLING = "MultiVectorMask", "HierarchicalTokenPooling"
-"""Modules of a MultiVectorEncoder: which tokens have vectors, and which of these become one."""
+"""Modules of a MultiVectorEncoder: one says which tokens have vectors, the other merges some of these."""
 AUTOENCODER = "SparseAutoEncoder"
 """The last module of a model whose sparse vectors are made from its text vectors."""
 _ROUTER, _TABLE = "Router", "SparseStaticEmbedding"
@@ -34,8 +34,8 @@ ROUTES = "router_config.json"
 class Modules:
     """The kinds and folders of modules, in their order.
 
-    Of a Router they are those of its documents, and `queries` is the folder of the weights that words have in
-    queries; `plain_queries` says that a text without a role is a query.
+    For a Router, they are the modules for documents; `queries` is the folder with the weights of words in
+    queries, and `plain_queries` says that a text without a role is a query.
     """
 
     listed: tuple[tuple[str, Path], ...]
@@ -64,13 +64,13 @@ def read_modules(folder: Path, file: Path) -> Modules:
             f"{MASK} and Normalize; or one Router. A model with others is served as an ONNX graph that "
             "returns sentence_embedding, in a folder without modules.json."
         )
-    # The folders last: to follow the links of one takes longer than to read its kind.
+    # The folders come last: following the links of one takes longer than reading its kind.
     subfolders = [_inside(folder, path, file) for _, path in named]
     return Modules(tuple(zip(kinds, subfolders, strict=True)))
 
 
 def _kinds(types: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the last parts of dotted types, and the kinds that they are."""
+    """Return the last parts of dotted types, and the kinds of modules that they stand for."""
     last = [kind.rpartition(".")[2] for kind in types]
     return last, [_TRANSFORMERS.get(kind, kind) for kind in last]
 
@@ -82,7 +82,7 @@ def _served(kinds: Sequence[str]) -> bool:
     after = kinds[pooled + 1 :]
     if pooled and after[-1:] == [AUTOENCODER]:
         after = after[:-1]
-    # Before the pooling there is no vector that a Normalize or a Dropout could change.
+    # Before the pooling there is no sentence vector that a Normalize or a Dropout could change.
     first = all(kind in ("Normalize", "Dropout") for kind in kinds[1:pooled])
     begins = (kinds[:1] == ["Transformer"] and first) or (kinds[:1] == [STATIC] and not pooled)
     served = begins and all(kind in AFTER for kind in after)
@@ -90,13 +90,13 @@ def _served(kinds: Sequence[str]) -> bool:
 
 
 def _serves_tokens(kinds: Sequence[str]) -> bool:
-    """Return whether modules make vectors of tokens of unit length, by linear layers or without."""
+    """Return whether modules make token vectors of unit length, with or without linear layers."""
     others = [kind for kind in kinds[1:] if kind not in (MASK, "Dropout")]
     if others and others[-1] == TOKEN_POOLING:
         others.pop()
     layers = others[: len(others) - 1]
     served = kinds[0] == "Transformer" and others[-1:] == ["Normalize"] and {*layers} <= {"Dense"}
-    if TOKEN_POOLING in kinds[: kinds.index(MASK)]:  # with the tokens that the mask leaves out
+    if TOKEN_POOLING in kinds[: kinds.index(MASK)]:  # it would also pool tokens that the mask leaves out
         return False
     return served and kinds.count(MASK) == 1 and len(kinds) <= _MODULES
 

@@ -19,7 +19,7 @@ _MAX_FILE_BYTES = 2**20
 # Each key takes at least one byte, and another one separates it from the next.
 _MOST_KEYS = (_MAX_FILE_BYTES + 1) // 2
 _DIGEST_BYTES = hashlib.sha256().digest_size
-# What may surround a field's value (OWS, RFC 9110 §5.6.3). `str.strip` also takes U+0085 and U+00A0 away.
+# What may surround a field's value (OWS, RFC 9110 §5.6.3). `str.strip` also removes U+0085 and U+00A0.
 _WHITESPACE = " \t"
 
 REREAD_S = 1.0
@@ -65,7 +65,7 @@ class Keys:
         return _name(digest)
 
     def log(self, sentence: str) -> None:
-        """Log a sentence that has a place for their number, as a warning if there are none."""
+        """Log a sentence with a placeholder for the number of keys, as a warning if there are none."""
         number = len(self._digests)
         if number:
             log.info(sentence, number)

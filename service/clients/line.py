@@ -12,7 +12,7 @@ Step = Callable[[], None]
 
 
 class Client:
-    """How much a client has used, and whether it rests."""
+    """How much of the event loop a client has used, and whether it rests."""
 
     __slots__ = ("name", "read_s", "rests_until", "tag")
 
@@ -21,7 +21,7 @@ class Client:
         self.tag = tag
         """Its virtual start time: how much of the event loop it has used, on the scale of the clock."""
         self.read_s = 0.0
-        """How long reading has taken, of requests that are not served yet."""
+        """How long it took to read those of its requests that are not served yet."""
         self.rests_until = 0.0
         """Until when it has no turn, in `time.monotonic` seconds."""
 
@@ -34,7 +34,7 @@ class Client:
 
 
 class Line:
-    """Steps that wait, those of each client in order of arrival; without `rests`, no client rests."""
+    """The waiting steps, each client's in order of arrival; without `rests`, no client rests."""
 
     def __init__(self, *, rests: bool = True) -> None:
         self._rests = rests
@@ -43,12 +43,12 @@ class Line:
         self._order: list[tuple[float, int, Client]] = []
         """A heap of the clients that have turns, by tag."""
         self._resting: list[tuple[float, int, Client]] = []
-        """A heap of the others, by the time until which they rest."""
+        """A heap of the clients that rest, by the time until which they do."""
         self._serial = count()
 
     @property
     def ready(self) -> bool:
-        """Whether a client waits that may have a turn."""
+        """Whether any of the waiting clients may have a turn."""
         return bool(self._order)
 
     @property

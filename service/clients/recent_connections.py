@@ -4,7 +4,7 @@ import time
 import weakref
 
 FEW = 2
-"""With no more connections than this, batches gain nothing."""
+"""With no more connections than this, batching gains nothing."""
 # A connection is in use for this long after a request on it.
 _USE_S = 0.1
 
@@ -12,11 +12,11 @@ _USE_S = 0.1
 class RecentConnections:
     """Counts the connections in use.
 
-    Counting the requests that wait would not do: while one runs on the event loop, no other is read.
+    Counting waiting requests would not do: while one runs on the event loop, no other is read.
     """
 
     def __init__(self) -> None:
-        # The last ones, and when each had a request: as many as show that there are more than a few.
+        # The last connections, and when each had a request: just enough to show that there are more than FEW.
         self._used: list[tuple[weakref.ref[object], float]] = []
 
     def note(self, connection: object) -> int:

@@ -133,7 +133,7 @@ def unread(transport: asyncio.Transport) -> int:
 
 
 def _of_socket(transport: asyncio.Transport, question: int) -> int:
-    """Query the kernel; 0 if it does not know."""
+    """Ask the kernel for a number of bytes; 0 if it does not know."""
     try:
         answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), question, b"\0\0\0\0")
     except (OSError, ValueError, AttributeError):  # a closed socket has no file descriptor

@@ -2,16 +2,16 @@
 
 What clients send makes work for the event loop: requests are read, refused or begun. That work waits here
 while there is more of it than fits into one turn of the loop, and the client that has used the loop least
-goes first: start-time fair queueing (Goyal, Vin & Cheng 1996) over seconds on the event loop, as the queue of
-a model shares tokens (`service/engine/fairness.py`). Between two turns the loop looks after its timers and
-what else has arrived, so it never stands still for long, however many requests arrive at the same moment.
+goes first: start-time fair queueing (Goyal, Vin & Cheng 1996) over seconds on the event loop, just as the
+queue of a model shares tokens (`service/engine/fairness.py`). Between two turns the loop serves its timers
+and new arrivals, so it never stands still for long, however many requests arrive at the same moment.
 
-To read requests and to begin them are two lines: in each turn some of both is done. So whatever cannot be
-served is refused at once, and refusals leave time for those that are served.
+Requests to be read and requests to be begun wait in two separate lines, and each turn takes some of both. So
+whatever cannot be served is refused at once, and refusals leave time for the requests that are served.
 
-Between turns the cores are free for what is computed only if nothing else wants them. So a client whose
-requests are refused, or need no model, rests after each of them while other clients send requests: else a
-flood of them would take the cores from the passes of all, however short each turn is.
+However short each turn is, a flood of turns would take the cores from everyone's passes. So a client whose
+requests are refused, or need no model, rests after each of them while other clients send requests: passes can
+use the cores between turns only if nothing else wants them.
 """
 
 import asyncio
@@ -27,27 +27,27 @@ from service.clients.presence import Presence
 T = TypeVar("T")
 
 TURN_S = 0.0003
-"""A turn ends after the first step of reading that reaches this many seconds."""
+"""A turn ends with the step of reading during which reading reaches this many seconds."""
 # While requests are served and more has arrived than fits into a turn, the loop leaves the interpreter to
-# other threads between two turns, and may keep them waiting for so long within one. A thread that computes
-# takes it a dozen times for one batch; each system call of the loop would wake that thread, only to find it
-# taken again. Beside refused requests a batch then takes half as long, and sixteen clients with short texts
-# get a tenth more.
+# other threads for _YIELD_S between two turns, and may keep them waiting for _SWITCH_S within one. A thread
+# that computes takes the interpreter a dozen times per batch: otherwise, each system call of the loop would
+# wake it only to find the interpreter taken again. With this, a batch beside refused requests takes half as
+# long, and sixteen clients with short texts get a tenth more.
 _YIELD_S, _SWITCH_S = 0.00003, 0.0005
-# In one turn requests are begun until they take so long, as far as is known; they run right after it. Many
-# are begun together so that their texts share a batch.
+# One turn begins requests until they are expected to take this long; they run right after it. Many are begun
+# together so that their texts share a batch.
 _BEGIN_S = 0.005
-# What a request is taken to take at least: before any has ended, nothing is known.
+# The least time that a request is assumed to take: before any has ended, nothing is known.
 _LEAST_S = 0.0003
-# After a request that no queue took, a client rests for this many times as long as that took, and at most for
-# so long. Then it has a fifth of the event loop: a client beside forty connections that send unknown fields
-# waits twice as long for its answers as alone, and 13 times as long if they never rest.
+# After a request that no queue took, a client rests for _REST times as long as the request took, and at most
+# for _LONGEST_REST_S. So it has a fifth of the event loop: a client beside forty connections that send
+# unknown fields waits twice as long for its answers as alone, and 13 times as long if they never rest.
 _REST, _LONGEST_REST_S = 4.0, 0.25
-# What reading a request takes at least (measured).
+# The least time that reading a request takes (measured).
 _READ_S = 0.0001
-# Of the average time that a request takes on the event loop.
+# The weight of one request in the average time that requests take on the event loop.
 _WEIGHT = 0.05
-# Clients whose recent use is remembered, at least.
+# The recent use of at least this many clients is remembered.
 _REMEMBERED = 4096
 
 
@@ -71,7 +71,7 @@ class Turns:
         self._presence = presence or Presence()
         self._yields = yields
         self.on_turn: Step = lambda: None
-        """Called in every turn: the event loop makes progress."""
+        """Called in every turn, as a sign that the event loop makes progress."""
         self.held_bytes = 0
         """Bytes that connections hold until they are read."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -83,7 +83,7 @@ class Turns:
         self.waiting = 0
         """How many steps wait, of requests that are not served yet."""
         self._wakes: asyncio.TimerHandle | None = None
-        """Goes off when the first client has rested, if nothing else is to be done before."""
+        """Fires when the first client has rested, if there is nothing to do before."""
         self._clock = self._latest = 0.0
         """The virtual time: of the client that went last, and the latest of any."""
         self._scheduled = False
@@ -92,11 +92,11 @@ class Turns:
         self._begun = 0
         """Requests begun since the last turn."""
         self._request_s = 0.0
-        """What a request takes of the event loop, on average."""
+        """How long a request occupies the event loop, on average."""
         self._served = 0
         """How many requests are being served."""
         self._switch_s = 0.0
-        """The interpreter's own interval, while the loop yields more often."""
+        """The interpreter's usual switch interval, kept while a shorter one is set; otherwise 0."""
 
     def wait_s(self, name: str) -> float:
         """Estimate how long another request of a client would wait until it is begun, in seconds."""
@@ -157,9 +157,9 @@ class Turns:
         self._request_s += (seconds - self._request_s) * (_WEIGHT if self._request_s else 1.0)
 
     def rest(self, name: str, seconds: float) -> None:
-        """Have a client rest after a request that took the loop so long and no queue, unless it is alone.
+        """Have a client rest after a request that no queue took, unless it is the only client.
 
-        What reading has taken of it counts, too.
+        `seconds` is how long the request took on the event loop; the time to read it counts, too.
         """
         client = self._client(name)
         if self._presence.has_others(name):
@@ -240,7 +240,7 @@ class Turns:
             return
         client.tag = max(client.tag, self._clock) + seconds
         self._latest = max(self._latest, client.tag)
-        # It goes on while any client is served, so that those that come anew do not stay before all others.
+        # It advances while any client is served, so that newcomers do not stay ahead of all others.
         self._clock += seconds / (1 + max(1, len(self._reading.steps) + len(self._beginning.steps)))
 
     def _append(self, line: Line, client: Client, step: Step) -> None:
@@ -257,7 +257,7 @@ class Turns:
         return client
 
     def _forget(self) -> None:
-        """Forget clients of whom nothing waits."""
+        """Forget clients that have nothing waiting."""
         waiting = {client for line in self._lines for client in line.steps}
         self._clients = {client.name: client for client in waiting}
         self._forget_at = max(_REMEMBERED, 2 * len(self._clients))

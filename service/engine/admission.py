@@ -1,4 +1,4 @@
-"""What a queue takes: what can be answered in time. And when what it does not take should come back."""
+"""Decides which requests a queue can answer in time, and when those that it refuses should come back."""
 
 import math
 import random
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 from service.sharing.scoreboard import RETRY_AT, RETRY_AT_WHOLE, WORK, Counters, single_process
 
-# Of the time in which requests must be answered, the part that light clients find free, whatever the others
-# send; a client is light whose work takes no more than another part of that time.
+# Parts of the time within which requests must be answered: the first is kept free for light clients, whatever
+# the others send; a client is light if its work takes no more than the second.
 _RESERVED, LIGHT = 1 / 8, 1 / 64
-# Refused work is told to come back when no more waits than this part of what may wait for it to fit: no
-# estimate is exact, and the device has work until it comes.
+# Refused work is told to come back once what waits has shrunk to this part of the most with which it fits: no
+# estimate is exact, and the device still has work until it comes.
 _LOW = 2 / 3
-# Clients come back within a part of their own time, so that those of several processes do not come together.
+# Times to come back vary by this part of the request's own time, so that not all processes name the same one.
 _SPREAD = 1 / 10
 _LONGEST_S = 600.0
 """The longest time after which a client is told to come back."""
 _MINUTE_S = 59.0
-"""The longest time that `retry-after-ms` names. Libraries that read it take a minute or more for a mistake,
-and come back at once or never; with less they come back too early once a minute, and are told the rest."""
-# Of what may come back at once, how much of one client's others wait for: half of what the queue takes.
+"""The longest time that `retry-after-ms` names. Libraries that read it treat a minute or more as a mistake,
+and come back at once or never; given less, they come back too early once a minute, and are told the rest."""
+# Others wait for at most this many times `burst_s` of one client's work: half of what the queue takes.
 _SHARE = 2
 # How many clients are remembered for that.
 _REMEMBERED = 1024
@@ -49,7 +49,7 @@ class OverloadedError(Exception):
 
 
 class DeadlineTooShort(Exception):
-    """A request of `tokens` tokens that takes `seconds` on an idle service, with a deadline of `within_s`."""
+    """A request of `tokens` tokens takes `seconds` on an idle service, more than its deadline `within_s`."""
 
     def __init__(self, tokens: int, seconds: float, within_s: float) -> None:
         super().__init__(
@@ -62,13 +62,13 @@ class DeadlineTooShort(Exception):
 
 
 class Backlog:
-    """How long the device would take to run all that waits for it or runs, of all models and processes."""
+    """How long the device would take for all that waits for it or runs, of all models and processes."""
 
     def __init__(self, counters: Counters | None = None) -> None:
         self._counters = counters or single_process()
         self._by_model: dict[str, float] = {}
         self._seconds = 0.0
-        """The part of all models in this process."""
+        """The part of this process, for all its models."""
 
     def set(self, model: str, seconds: float) -> None:
         """Set the part of one model in this process."""
@@ -82,15 +82,15 @@ class Backlog:
         return sum(other[WORK] > 0 for other in self._counters.others)
 
     def sharers(self, seconds: float) -> int:
-        """Return how many processes share the device: this one, and siblings with more work than that."""
+        """Return how many processes share the device: this one and siblings with more work than `seconds`."""
         return 1 + sum(other[WORK] > 1e9 * seconds for other in self._counters.others)
 
     def here(self, model: str) -> float:
-        """Return the part of the other models of this process, in seconds."""
+        """Return the part of this process's other models, in seconds."""
         return sum(seconds for name, seconds in self._by_model.items() if name != model)
 
     def beside(self, model: str | None = None) -> float:
-        """Return the part of other models and processes, in seconds; without a model, that of all."""
+        """Return the part of other models and processes, in seconds; without a model, the whole."""
         own = self._seconds if model is None else self.here(model)
         return own + self._counters.elsewhere(WORK) / 1e9
 
@@ -104,30 +104,30 @@ class Demand:
     seconds: float
     within_s: float = math.inf
     returned: bool = False
-    """Whether it comes back after a refusal, when it was told to."""
+    """Whether it was refused before, and has come back when it was told to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is before a request."""
+    """The work that is ahead of a request."""
 
     seconds: float
-    """Of work, on all cores."""
+    """How long all of it takes on all cores."""
     own_s: float
-    """Of that, the work of the request's own client."""
+    """How long the part of the request's own client takes."""
     clients: int
     """How many clients have work waiting."""
     here_s: float = 0.0
-    """The work of this process, which alone runs it."""
+    """How long the part of this process takes, which no other process can run."""
     sharers: int = 1
-    """How many processes share the device: each has but its part of it, whatever waits in the others."""
+    """How many processes share the device: each has only its part of it, whatever waits in the others."""
 
 
 def exceeds(demand: Demand, load: Load, limit_s: float) -> bool:
     """Whether a request could not be answered in time behind what waits, or would take others' share.
 
-    `limit_s` is within what time requests must be answered. An idle device takes any request. A shorter
-    deadline is met if all that waits is run before, or all clients in equal shares.
+    `limit_s` is the time within which requests must be answered. An idle device takes any request. A shorter
+    deadline must be met either with all that waits run first, or with all clients served in equal shares.
     """
     if not load.seconds:
         return False
@@ -139,8 +139,8 @@ def exceeds(demand: Demand, load: Load, limit_s: float) -> bool:
 def fits_beside_heaviest(demand: Demand, load: Load, others_s: float, limit_s: float) -> bool:
     """Whether a light client's request is taken although it `exceeds`, since one client has filled the time.
 
-    An idle device takes any request, and several processes may each take one at the same moment; what is
-    light is run beside these, not behind them. `others_s` is the work of all clients but the heaviest.
+    An idle device takes any request, and several processes may each take one at the same moment; light work
+    runs beside these, not behind them. `others_s` is the work of all clients except the heaviest.
     """
     light = _is_light(demand, load, limit_s) and others_s + demand.seconds <= _RESERVED * limit_s
     return light and _late_s(demand, load) <= 0
@@ -154,17 +154,17 @@ def wait_s(demand: Demand, load: Load, limit_s: float) -> float:
 
 
 def _late_s(demand: Demand, load: Load) -> float:
-    """Return by how much a request would miss a deadline of its own, in seconds."""
+    """Return how late a request would be for its own deadline, in seconds; negative if it is in time."""
     soonest_s = min(load.seconds + demand.seconds, (load.clients + 1) * (load.own_s + demand.seconds))
     return soonest_s - demand.within_s
 
 
 def _allowed_s(demand: Demand, load: Load, limit_s: float) -> float:
-    """Return how much may be before a request for it to fit, in seconds.
+    """Return how much work may be ahead of a request for it to fit, in seconds.
 
-    The work of all clients fits within the limit, less a part that is for light ones; a client that has work
+    The work of all clients must fit within the limit, less a part kept for light ones. A client with work
     waiting may have no more than it leaves free (Choudhury & Hahne 1998), unless the request comes back when
-    it was told to: others, who did not wait, have filled the room that it was promised.
+    it was told to: then others, who did not wait, have taken the room that it was promised.
     """
     light = _is_light(demand, load, limit_s)
     allowed_s = (limit_s if light else (1 - _RESERVED) * limit_s) - demand.seconds
@@ -174,7 +174,7 @@ def _allowed_s(demand: Demand, load: Load, limit_s: float) -> float:
 
 
 def _allowed_here_s(demand: Demand, load: Load, limit_s: float) -> float:
-    """Return how much of its process's own work may be before a request, in seconds."""
+    """Return how much of its process's own work may be ahead of a request for it to fit, in seconds."""
     part = 1.0 if _is_light(demand, load, limit_s) else 1 - _RESERVED
     return part * limit_s / load.sharers - demand.seconds
 
@@ -187,7 +187,7 @@ def _is_light(demand: Demand, load: Load, limit_s: float) -> bool:
 class Retry:
     """When a refused request should come back: in how many seconds, and in how many whole ones.
 
-    The second may be more than the first rounded up: all that comes back in one second may come at once.
+    `whole` may be more than `seconds` rounded up: all that are told the same second may come at once.
     """
 
     seconds: float
@@ -195,16 +195,16 @@ class Retry:
 
     @property
     def milliseconds(self) -> int:
-        """The first, at least one millisecond, but less than a minute."""
+        """The seconds in milliseconds: at least one, but less than a minute."""
         return max(1, math.ceil(1000 * min(self.seconds, _MINUTE_S)))
 
     def later(self, seconds: float) -> "Retry":
-        """Return the same moment, told some seconds later."""
+        """Return the same moment, counted from `seconds` later."""
         return Retry(max(0.0, self.seconds - seconds), max(1, math.ceil(self.whole - seconds)))
 
     @classmethod
     def after(cls, seconds: float) -> "Retry":
-        """Return the same time in both forms, but no more than the longest."""
+        """Return the same time in both forms, but no more than the longest that clients are told."""
         seconds = min(seconds, _LONGEST_S)
         return cls(seconds, max(1, math.ceil(seconds)))
 
@@ -215,23 +215,23 @@ class QueueFull:
 
     client: str
     wait_s: float
-    """After which it would find room."""
+    """How long until it would find room."""
     seconds: float
-    """That it would take to run."""
+    """How long it would take to run."""
     burst_s: float
-    """That requests may take together which come back at once."""
+    """How long requests that come back at once may take together."""
     times: "RetryTimes"
     sharers: int = 1
     """How many processes share the device."""
 
     def retry(self) -> Retry:
-        """Give one of them a time to come back."""
+        """Give one such request a time to come back."""
         return self.times.after(self.client, self.wait_s, self.seconds, self.burst_s, sharers=self.sharers)
 
 
 @dataclass(slots=True)
 class _Given:
-    """What a client was given: until when its times last, and for how much work from `since` on."""
+    """What a client was given: when its times end, and how many `seconds` of work from `since` on."""
 
     until: float = 0.0
     whole_until: float = 0.0
@@ -242,9 +242,9 @@ class _Given:
 class RetryTimes:
     """Gives refused requests times to come back, one after the other, as the device will be free for them.
 
-    The processes of a service tell each other by `counters` until when they have given times. A client that
-    was given as much as it may have in the queue is given further times behind its own: so the others do not
-    wait for what it only announces.
+    The processes of a service tell each other through `counters` until when they have given times. A client
+    that was given times for as much work as it may have in the queue gets further times after its own, so
+    that others do not wait for work that it only announces.
     """
 
     def __init__(self, counters: Counters | None = None) -> None:
@@ -261,10 +261,10 @@ class RetryTimes:
         *,
         sharers: int = 1,
     ) -> Retry:
-        """Return when a client's request that takes some seconds should come back.
+        """Return when a client's request that takes `seconds` to run should come back.
 
-        It would find room after `wait_s`, and requests of `burst_s` together fit at once; so many processes
-        share the device.
+        It would find room after `wait_s`, and requests that take `burst_s` together fit at once; `sharers`
+        processes share the device.
         """
         now = time.monotonic() if now is None else now
         if len(self._clients) >= _REMEMBERED:
@@ -285,7 +285,7 @@ class RetryTimes:
         return Retry(at - now, max(1, math.ceil(whole - now)))
 
     def _book(self, counter: int, soonest: float, seconds: float, latest: float) -> float:
-        """Give a time that is not before `soonest`, and, unless that is too late, the seconds that follow."""
+        """Return a time not before `soonest`, and reserve the seconds that follow unless it is too late."""
         counters = self._counters
         soonest = max(soonest, *(one[counter] / 1e9 for one in (counters.own, *counters.others)))
         at = _spread(soonest, seconds, latest)
@@ -297,11 +297,11 @@ class RetryTimes:
 def _latest_whole(at: float, now: float) -> float:
     """Return the latest time at which a client due at `at` may be told to come back, in whole seconds.
 
-    For the sake of whole seconds, one with a short request need not wait for more than a minute.
+    Whole seconds alone make no client wait for more than a minute.
     """
     return min(max(at + 1, now + _MINUTE_S), now + _LONGEST_S)
 
 
 def _spread(soonest: float, seconds: float, latest: float) -> float:
-    """Return a time soon after the soonest, or in the last second before the latest that is told."""
+    """Return a random time soon after `soonest`, or in the last second before `latest` if that is earlier."""
     return min(soonest + _SPREAD * seconds * random.random(), latest - random.random())  # noqa: S311 - no secret

@@ -27,8 +27,8 @@ def take_batch(
     `cost(lengths)` is what the backend spends to run sequences together, in tokens, padding included. The
     head of the queue is always included, even if it exceeds the budget; others are added while the total
     fits. A sequence that does not fit is overtaken at most PATIENCE times; after that it is considered before
-    all others, and if it still does not fit, nothing behind it is taken. So no sequence starves. Empty only
-    when nothing is waiting.
+    all others, and if it still does not fit, nothing behind it is taken. So no sequence starves. The result
+    is empty only when nothing is waiting.
     """
     if not waiting:
         return []

@@ -39,9 +39,9 @@ _LARGEST_REQUESTS = 4
 """The default queue holds this many of the largest valid request: two of one client (half), and others."""
 _TIMEOUT_S = 30.0
 """The default time in which requests must be answered, unless the longest text takes more than half of it."""
-# Tokenized in less time than it takes to hand over to another thread; of a table, in some 4 ms.
+# Tokenizing this much takes less time than handing it to another thread; for a table, it takes some 4 ms.
 _SMALL_BODY_BYTES, _SMALL_TABLE_BYTES, _FEW_TEXTS = 512, 4096, 256
-# Described for the queue in some two milliseconds.
+# Describing this many for the queue takes some two milliseconds.
 _MANY_SEQUENCES = 1024
 _LOST = "An output of this request was lost."
 
@@ -69,11 +69,11 @@ class Arrivals:
 class Engine:
     """Runs one model for many clients. `tokenize`, `submit` and `stream` are called on the event loop.
 
-    With `max_batch_tokens` None batches have the backend's budget; `largest_request` is the maximum number of
-    tokens in one request, and `max_queue_tokens` None means room for four of those. With `timeout_s` None,
-    requests must be answered in half a minute, or in twice the time of the longest text if that is more. A
-    pass that makes no progress for `stall_s` seconds hangs. `scheduler` is shared by the engines of a
-    device, `counters` with the service's other processes.
+    With `max_batch_tokens` None, batches have the backend's budget; `largest_request` is the largest number
+    of tokens in one request, and `max_queue_tokens` None means room for four such requests. With `timeout_s`
+    None, requests must be answered in half a minute, or in twice the time of the longest text if that is
+    more. A pass without progress for `stall_s` seconds counts as hung. `scheduler` is shared by the engines
+    of a device, and `counters` with the service's other processes.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Engine:
         self.info = backend.info
         self.subwords = tokenizer.subwords
         self.vocabulary = Vocabulary(tokenizer.subwords.unknown)
-        """What the texts of clients say of the tokenizer."""
+        """Counts the tokens in clients' texts that the tokenizer does not know."""
         self._tokenizer = tokenizer
         self._backend = backend
         self._metrics = metrics
@@ -147,7 +147,7 @@ class Engine:
         return self._tokenizer.decoder
 
     def tokenizer_of(self, role: Role | None) -> RoleTokenizing:
-        """The tokenizer of texts with a role, or without one."""
+        """Return the tokenizer for texts with this role, or for texts without one."""
         return self._tokenizer.of(role)
 
     @property
@@ -157,7 +157,7 @@ class Engine:
 
     @property
     def queue_limit(self) -> int:
-        """How many tokens the queue takes by now: no more than can be run in time."""
+        """How many tokens the queue takes now: no more than can be run in time."""
         return self._queue.limit
 
     @property
@@ -172,11 +172,11 @@ class Engine:
         return None if since is None else max(since, self._tokenizing.idle_since)
 
     def cuts_left(self, truncation: Truncation) -> bool:
-        """Whether the end of a text is kept where it is truncated."""
+        """Whether truncation cuts off the beginning of a text and keeps its end."""
         return (truncation.side or self._tokenizer.side) == "left"
 
     def finish(self, means: FloatArray, want: ChunksWant) -> FloatArray:
-        """Make the vectors of chunks of means that the backend returned; may be called in a thread."""
+        """Turn the means that the backend returned into vectors of chunks; may be called in a thread."""
         return self._backend.finish(means, want)
 
     def trim_memory(self) -> None:
@@ -184,7 +184,7 @@ class Engine:
         self._backend.trim_memory()
 
     def supervise(self, stopped_s: float = 0.0) -> bool:
-        """Check the queue and the threads, and whether one of them hangs; called several times a second.
+        """Check the queue and the threads, and return whether one has failed; called several times a second.
 
         `stopped_s` is how long the whole process was suspended since the last call.
         """
@@ -205,11 +205,11 @@ class Engine:
         return self._queue.loaded
 
     def refusal(self, client: str, body_bytes: int, *, returned: bool = False) -> QueueFull | None:
-        """Return None if there is room for a request of this size; `returned` ones need less."""
+        """Return why a request of this size is refused, None if there is room; `returned` ones need less."""
         return self._queue.refusal(self._first_demand(client, body_bytes, returned=returned))
 
     def overloaded(self, client: str, body_bytes: int, retry: Callable[[], Retry]) -> OverloadedError:
-        """Say why there is no room for such a request."""
+        """Return an error that says why there is no room for such a request."""
         return self._queue.overloaded(self._first_demand(client, body_bytes), retry)
 
     def _expected_tokens(self, body_bytes: int) -> int:
@@ -217,10 +217,10 @@ class Engine:
         return min(self._throughput.expected_tokens(body_bytes), self._largest_request)
 
     def _first_demand(self, client: str, body_bytes: int, *, returned: bool = False) -> Demand:
-        """Return what is known of a request before it is read.
+        """Estimate what a request will need before its body is read.
 
-        However large it is, it may be one text, most of which is cut: for more its time is known once it is
-        parsed. If it is small it may be mostly options, and only its time is estimated.
+        Even a large body may be a single text, most of which is cut off, so no more than one text's time is
+        assumed until it is parsed. A small body may be mostly options, so its tokens are not estimated.
         """
         tokens = min(int(body_bytes * self._throughput.tokens_per_byte), self.info.max_length)
         seconds = self._throughput.seconds(max(1, tokens))
@@ -237,9 +237,9 @@ class Engine:
     ) -> tuple[list[Encoding], float]:
         """Tokenize, off the event loop unless the body is small; returns the encodings and the seconds taken.
 
-        Requests take turns, and a cancelled one stops. Meanwhile the request counts in the queue by the size
-        of its body, which includes the prompt once per text; `reserve` takes memory for texts that cannot be
-        tokenized in pieces; `role` is that of the texts in late interaction. Raises InputTooLong,
+        Requests take turns, and a cancelled one stops. Meanwhile, the queue counts the request by the size of
+        its body, which includes the prompt once per text. `reserve` reserves memory for texts that cannot be
+        tokenized in pieces; `role` is the role of the texts in late interaction. Raises InputTooLong,
         OverloadedError if the queue has no room, and what `reserve` raises.
         """
         permit, tokenizer = permit or Permit(), self._tokenizer.of(role)
@@ -273,14 +273,14 @@ class Engine:
     ) -> Result:
         """Queue the sequences of one request and wait for their outputs.
 
-        Raises at once OverloadedError if they do not fit into the queue, and DeadlineTooShort if they could
+        Raises OverloadedError at once if they do not fit into the queue, and DeadlineTooShort if they could
         not be run in time at all; InferenceError if a sequence could not be computed. Cancelling abandons the
         sequences that have not run. A request that `tokenize` admitted on an estimate may exceed the limit
         slightly: it has already paid for tokenization.
         """
         permit = permit or Permit()
         start, outputs = time.perf_counter(), await self._inline.look_up(encodings, wants)
-        # A table of token vectors runs each text in microseconds, so it gains nothing by large batches.
+        # A table of token vectors runs each text in microseconds, so it gains nothing from large batches.
         if outputs is None and (permit.few_connections or not self.info.layers) and self._queue.empty:
             outputs = self._inline.run(encodings, wants)
         if outputs is not None:
@@ -341,7 +341,7 @@ class Engine:
             job.done.cancel()
 
     def _abandon(self, job: Job) -> None:
-        """Have the rest of a job dropped, and a pass ended that runs only for it."""
+        """Have the rest of a job dropped, and end a pass that runs only for it."""
         self._queue.abandon(job)
         if job.remaining:
             for runner in self._runners:

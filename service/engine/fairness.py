@@ -1,4 +1,4 @@
-"""Which client is next, and how much of the queue each may use. No clock, no locks: `WaitingQueue` has one.
+"""Decides without a clock which client is next and how much of the queue each may use; `WaitingQueue` locks.
 
 The order is start-time fair queueing over tokens (Goyal, Vin & Cheng 1996), as between the models of a
 device (`lane_scheduler.py`): backlogged clients get equal shares of the tokens, a client that was idle
@@ -18,11 +18,11 @@ from typing import Generic, Protocol, TypeVar
 
 from service.sharing.scoreboard import ClientTotals, single_process
 
-# Clients whose recent use is remembered, at least; idle ones beyond them start afresh.
+# The recent use of at least this many clients is remembered; idle ones beyond them start afresh.
 _REMEMBERED = 4096
 # A client is light if the heaviest client has at least this many times its waiting and running tokens, and at
-# least _HEAVY of them: with 128, a client beside forty connections with short texts, which two processes
-# share, waited for batches of a hundred tokens, on a slow core 20 times as long as alone.
+# least _HEAVY tokens. With a _HEAVY of 128, a client beside forty connections with short texts, all served by
+# two processes, waited for batches of a hundred tokens: on a slow core, 20 times as long as alone.
 _TIMES_HEAVIER = 4
 _HEAVY = 32
 _MAX_SCANNED = 32  # clients considered when searching for light or heavy ones
@@ -90,13 +90,13 @@ class ClientQueues(Generic[SizedT]):
         self._queues: dict[str, ClientQueue[SizedT]] = {}
         self._forget_at = _REMEMBERED
         self._order: list[ClientQueue[SizedT]] = []
-        """The queues in which something waits, sorted by tag: most batches look at the first few alone."""
+        """The queues in which something waits, sorted by tag: most batches look only at the first few."""
         self._working: set[ClientQueue[SizedT]] = set()
         """The queues with running sequences."""
         self._reserving: set[ClientQueue[SizedT]] = set()
         """The queues with requests that are being tokenized."""
         self._heaviest = 0
-        """The largest weight among them when the last batch started or finished."""
+        """The largest weight of a queue in `_working` when the last batch started or finished."""
 
     def __len__(self) -> int:
         """Count the known clients: those with work, and idle ones still remembered."""
@@ -105,8 +105,8 @@ class ClientQueues(Generic[SizedT]):
     def may_hold(self, client: str, tokens: int, limit: float, *, returned: bool = False) -> bool:
         """Whether a client may add `tokens` tokens.
 
-        It may as long as it then occupies no more than it leaves free of `limit`. An empty queue takes any
-        number, and one that is not full any that `returned` when it was told to.
+        It may if it then occupies no more than it leaves free of `limit`. An empty queue takes any number,
+        and a queue that is not full takes any request that `returned` when it was told to.
         """
         taken = self.occupied
         if returned and taken < limit:
@@ -115,11 +115,11 @@ class ClientQueues(Generic[SizedT]):
 
     @property
     def occupied(self) -> int:
-        """How many tokens of the capacity all clients use."""
+        """How much of the capacity all clients use together, in tokens."""
         return self.tokens + self.reserved + self._client_totals.elsewhere
 
     def occupancy(self, client: str) -> int:
-        """How many tokens of the capacity a client uses."""
+        """Return how much of the capacity a client uses, in tokens."""
         queue = self._queues.get(client)
         return (queue.occupancy if queue else 0) + self._client_totals.elsewhere_of(client)
 
@@ -163,7 +163,7 @@ class ClientQueues(Generic[SizedT]):
 
     @property
     def beside_heaviest(self) -> int:
-        """How many tokens of all clients but the heaviest wait here or are reserved."""
+        """How many tokens wait here or are reserved, without those of the heaviest client."""
         some = chain(self._order[:_MAX_SCANNED], islice(self._reserving, _MAX_SCANNED))
         return self.tokens + self.reserved - max((queue.occupancy for queue in some), default=0)
 
@@ -178,13 +178,13 @@ class ClientQueues(Generic[SizedT]):
     def first_by(
         self, key: Callable[[SizedT], float], number: int
     ) -> "list[tuple[ClientQueue[SizedT], SizedT]]":
-        """List up to `number` sequences of all clients by a key, in whose order those of a client wait."""
+        """List up to `number` sequences of all clients by `key`; each client's must wait in that order."""
         entries = (zip(repeat(queue), queue.waiting) for queue in self.queues())
         return list(islice(heapq.merge(*entries, key=lambda entry: key(entry[1])), number))
 
     @property
     def backlogged(self) -> int:
-        """Of how many clients something waits."""
+        """How many clients have something waiting."""
         return len(self._order)
 
     def take(self, taken: "Sequence[tuple[ClientQueue[SizedT], SizedT]]") -> None:
@@ -244,7 +244,7 @@ class ClientQueues(Generic[SizedT]):
         self.inputs += inputs
 
     def _light(self, lightest: int) -> "list[ClientQueue[SizedT]]":
-        """List the light clients among the first ones, compared with what is running."""
+        """List the clients among the first ones that are light compared with what is running."""
         if self._heaviest < _HEAVY:
             return []
         return [
@@ -259,7 +259,7 @@ class ClientQueues(Generic[SizedT]):
             self._queues.clear()
 
     def _forget(self) -> None:
-        """Forget idle clients: those that have no more than their share, or all if there are many others."""
+        """Forget idle clients: those that used no more than their share, or all if many used more."""
         busy = {client: queue for client, queue in self._queues.items() if not queue.idle}
         ahead = {client: queue for client, queue in self._queues.items() if queue.tag > self._clock}
         self._queues = busy | (ahead if len(ahead) < _REMEMBERED else {})
@@ -301,7 +301,7 @@ def _remove(waiting: "deque[SizedT]", sequences: Sequence[SizedT]) -> None:
 def _merge(
     queues: "Iterable[ClientQueue[SizedT]]", number: int
 ) -> "list[tuple[ClientQueue[SizedT], SizedT]]":
-    """List up to `number` sequences of queues by the virtual time at which each of them is due."""
+    """List up to `number` sequences of these queues, in order of the virtual time at which each is due."""
     due = heapq.merge(*map(_due, queues), key=itemgetter(0))
     return [(queue, sequence) for _, queue, sequence in islice(due, number)]
 

@@ -16,19 +16,19 @@ from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-# The event loop does nothing else meanwhile. It may wait as long for the interpreter (`system/process.py`).
-# A pass takes longer where another process still has all cores, for a batch that began when this one was
-# idle.
+# The event loop does nothing else for this long: it may wait as long for the interpreter anyway
+# (`system/process.py`). A pass takes longer if another process still has all cores, for a batch that it began
+# while this one was idle.
 _BRIEF_S = 0.003
-# They take a millisecond.
+# Looking up this many takes a millisecond.
 _FEW_QUERIES = 32
-# A layer or two of the pooled or last hidden states. Weights of all words take longer than a short pass.
+# Heads of a layer or two on the pooled or last hidden states. Weights of all words outlast a short pass.
 _FEW_NUMBERS = (LogitsWant, ContributionsWant)
 
 
 @dataclass(slots=True)
 class InlinePasses:
-    """Saves handing a batch to a runner's thread and its outputs back, which takes as long as a short pass.
+    """Runs short passes on the event loop: to hand one to a runner and back would take as long as the pass.
 
     Only backends that prepare short passes run here: in others, PyTorch would wake helper threads at each
     step. No supervisor ends such a pass: if it hung, the event loop would stand still, and with it the
@@ -42,9 +42,9 @@ class InlinePasses:
     throughput: Throughput
 
     async def look_up(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> list[Output] | None:
-        """Return what a table has of the tokens of queries; None for requests that need a pass.
+        """Return what a table holds for the tokens of queries; None for requests that need a pass.
 
-        It takes some microseconds a text, so that no lane and no turn are needed for it.
+        That takes some microseconds per text, so it needs no lane and no turn.
         """
         if not all(map(is_looked_up, wants)):
             return None
@@ -64,7 +64,7 @@ class InlinePasses:
         tokens = max(1, len(lengths), sum(lengths))
         # All cores help, unless other processes use theirs.
         lanes = 1 if self.scheduler.siblings_idle else self.scheduler.shares
-        # So few tokens, on all cores, that others may wait for them.
+        # Only so few tokens run here, on all cores, that others may wait for them.
         if tokens * lanes > min(_BRIEF_S * self.throughput.tokens_per_s, self.throughput.budget):
             return None
         turn = self.scheduler.try_turn(self.name, tokens, self.backend.end_helpers)

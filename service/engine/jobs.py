@@ -15,7 +15,7 @@ from service.engine.speed import Speed
 log = logging.getLogger(__name__)
 
 _PART_S = 0.25
-# Sums of many numbers do not become exactly 0.
+# Less than this counts as nothing: sums of many numbers do not become exactly 0 again.
 _NOTHING_S = 1e-9
 
 
@@ -36,11 +36,11 @@ class Job:
     abandoned: bool = False
     """Set when the caller no longer waits; the rest of the job is then skipped."""
     arrived: Callable[[int, Output], None] | None = None
-    """Called with each output on the event loop, in order of completion; `outputs` then stays empty."""
+    """Called with each output on the event loop, in order of completion; `outputs` is then not filled."""
     client: str = ""
     """Whose request it is; clients get equal shares."""
     returned: bool = False
-    """Whether it was refused before, and comes back when it was told to."""
+    """Whether it was refused before, and has come back when it was told to."""
 
     @property
     def waited_s(self) -> float:
@@ -49,7 +49,7 @@ class Job:
 
     @property
     def wanted(self) -> bool:
-        """Whether its client waits for the rest of it."""
+        """Whether its client still waits for the rest of it."""
         return not (self.abandoned or self.finished)
 
     def complete(self, index: int, output: Output) -> None:
@@ -92,9 +92,9 @@ class Waiting:
     encoding: Encoding
     want: Want
     tokens: int
-    """Its length, once for each pass; at least 1, so that an empty text counts as work too."""
+    """Its length times its number of passes; at least 1, so that an empty text counts as work too."""
     seconds: float = 0.0
-    """How long it would take to run, beside others that keep all cores busy."""
+    """How long it would take to run together with others that keep all cores busy."""
     overtaken: int = 0
 
 
@@ -103,8 +103,8 @@ def describe(
 ) -> list[Waiting]:
     """Describe the sequences of a job for the queue.
 
-    Raises DeadlineTooShort if they take more than `within_s` seconds at the least. It changes nothing, so it
-    may run beside the event loop.
+    Raises DeadlineTooShort if the least time that they could take exceeds `within_s` seconds. It changes
+    nothing, so it may run off the event loop.
     """
     lengths, passes = [len(encoding) for encoding in encodings], [want.passes for want in wants]
     tokens = [max(1, length) * times for length, times in zip(lengths, passes, strict=True)]
@@ -120,15 +120,15 @@ def describe(
 
 
 class Deadlines:
-    """How much waiting work is due when: whether some may run before what is due earlier.
+    """How much waiting work is due when, which tells whether other work may run before it.
 
-    Amounts are kept for parts of a second, so that looking at them takes the same time however many requests
-    wait.
+    Amounts are summed for each interval of `_PART_S` seconds, so looking them up takes the same time however
+    many requests wait.
     """
 
     def __init__(self) -> None:
         self._work: dict[int, float] = {}
-        """Seconds of work, by the part of time in which it is due."""
+        """Seconds of work, by the number of the interval in which it is due."""
 
     def add(self, until: float, seconds: float) -> None:
         """Add work that is due at a time; a negative amount takes it away."""
@@ -141,9 +141,9 @@ class Deadlines:
                 self._work.pop(part, None)
 
     def permit(self, seconds: float, until: float, stretch: float) -> bool:
-        """Whether work that takes `seconds` may run now, before all that is due before `until`.
+        """Whether work of `seconds` that is due at `until` can run now without making earlier work late.
 
-        Everything takes `stretch` times as long as it would take the device alone.
+        Everything is assumed to take `stretch` times as long as if the device did nothing else.
         """
         end = time.perf_counter() + stretch * seconds
         for part in sorted(self._work):

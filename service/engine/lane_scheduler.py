@@ -11,13 +11,13 @@ from service.sharing.scoreboard import LANES, LANES_ENDED, Counters, single_proc
 
 # A sibling process that ended a batch this recently is about to start another, so its cores are not free.
 _RECENT_NS = 10_000_000
-# How often a turn that waits looks whether siblings have become idle.
+# How often a waiting turn checks whether siblings have become idle, in seconds.
 _POLL_S = 0.05
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """A request of `owner` to run, waiting or granted; an `express` turn runs beside the lanes."""
+    """A turn that `owner` waits for or holds; an `express` turn runs beside the lanes."""
 
     owner: str
     express: bool = False
@@ -31,14 +31,14 @@ class LaneScheduler:
     Beside the lanes, one express turn at a time serves batches too small to wait for a lane; its tokens count
     like all others.
 
-    With several processes each has its share of the lanes, and may use further ones while no sibling does.
+    With several processes, each has its share of the lanes, and may use more while its siblings are idle.
     """
 
     def __init__(self, lanes: int = 1, counters: Counters | None = None) -> None:
         self.lanes = lanes
         self._counters = counters or single_process()
         self.backlog = Backlog(self._counters)
-        """What waits for the device and runs on it."""
+        """The work that waits for the device or runs on it."""
         self._own_lanes = max(1, lanes // self._counters.processes)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -64,11 +64,11 @@ class LaneScheduler:
 
     @property
     def shares(self) -> int:
-        """Into how many shares the cores are divided now: a lane gets one of them."""
+        """How many shares the cores are divided into now: a lane gets one of them."""
         return self.lanes if self.siblings_idle else max(self.lanes, self._counters.processes)
 
     def allows(self, lane: int) -> bool:
-        """Whether a lane may run: one of this process's share, or while there are free cores."""
+        """Whether a lane may run: always if it is in this process's share, else while siblings are idle."""
         return lane < self._own_lanes or (lane < self.lanes and self.siblings_idle)
 
     @property
@@ -99,10 +99,10 @@ class LaneScheduler:
             self.release(turn)
 
     def try_turn(self, owner: str, tokens: int, end_helpers: Callable[[], None]) -> Turn | None:
-        """Grant a turn on the event loop if nothing else of this process runs or waits, else None.
+        """Grant a turn on the event loop, or return None if anything else of this process runs or waits.
 
-        `release` it afterwards; its tokens are charged. `end_helpers` is what ends the threads that it may
-        start.
+        Its tokens are charged at once; the caller must `release` it. `end_helpers` ends the threads that it
+        may start.
         """
         with self._lock:
             if self._running or self._waiting:
@@ -117,10 +117,10 @@ class LaneScheduler:
             return turn
 
     def end_helpers(self) -> None:
-        """End the threads that turns on the event loop started; called there when a runner gets work.
+        """End the threads that turns on the event loop have started; called there when a runner gets work.
 
         A runner has threads of its own. With more threads than cores, all would sleep after each pass instead
-        of spinning for the next.
+        of spinning until the next.
         """
         if self._end_helpers is not None:
             self._end_helpers()

@@ -1,4 +1,4 @@
-"""What is measured once at the start: how fast the model is."""
+"""Warms the model up and measures how fast it is, once at the start."""
 
 import math
 import threading
@@ -19,13 +19,13 @@ _FEMTO = 1e15
 _SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
 _SHORT_WORDS = 30
 _WARM_WORDS = 512
-# How long warming up takes at most, and one pass of it: a large model's is stopped after a few of its layers.
+# The most that warming up takes, and one pass of it: a large model's pass is stopped after a few layers.
 _WARM_S, _WARM_PASS_S = 1.0, 0.2
-# The text that shows what attention costs: the first of these of which a layer, or a graph, takes no longer.
+# Words of the text that shows what attention costs: the first whose layer, or graph, takes at most this long.
 _LONG_WORDS, _LONG_PART_S = (2048, 512, 128), 0.5
-# How long a pass of short texts and one of the long text take at most, and their repetitions.
+# Limits for a pass of short texts, for one of the long text, and for their repetitions, in seconds.
 _SAMPLE_S, _LONG_S, _REPEATED_S = 0.5, 1.0, 0.25
-# How many passes a measurement is the least of.
+# A measurement is the least time of this many passes.
 _PASSES = 5
 
 
@@ -35,7 +35,7 @@ def plain_want(info: ModelInfo) -> Want:
 
 
 def short_text(tokenizer: TextTokenizer, info: ModelInfo, words: int = _SHORT_WORDS) -> Encoding:
-    """Return a text of at most `words` words, and of half as many as the model reads."""
+    """Return a text of at most `words` words, and at most half as long as the model reads."""
     # Not longer than the model reads: the truncator is only created for a client's overlong text.
     (encoding,) = tokenizer.encode(["word " * tokenizer.fitting(min(info.max_length // 2, words))])
     return encoding
@@ -44,8 +44,8 @@ def short_text(tokenizer: TextTokenizer, info: ModelInfo, words: int = _SHORT_WO
 def warm_up(backend: Backend, tokenizer: TextTokenizer, lanes: int) -> None:
     """Run each kind of work once, short and long, so that clients rarely pay for first-run costs.
 
-    After the first pass it takes a second at most, which is enough for models of up to a hundred million
-    parameters: of larger ones some kinds run through a few layers only, or for the first time in a request.
+    After the first pass, it takes a second at most, which is enough for models of up to a hundred million
+    parameters. With larger ones, some kinds run only a few layers here, or run first in a client's request.
     """
     info, plain = backend.info, plain_want(backend.info)
     attention = AttentionWant(layers=info.attention_layers[-1:], heads=(0,))
@@ -53,7 +53,7 @@ def warm_up(backend: Backend, tokenizer: TextTokenizer, lanes: int) -> None:
     wants += [replace(plain, attention=attention)] if info.exposes_attention else []
     wants += [replace(plain, task=task) for task in info.tasks[:1]]
     alone = [short_text(tokenizer, info)]
-    _pass_s(backend, alone, plain, _WARM_PASS_S)  # its first layer loads libraries: of CUDA, for seconds
+    _pass_s(backend, alone, plain, _WARM_PASS_S)  # its first layer loads libraries: with CUDA, for seconds
     until = time.perf_counter() + _WARM_S
     for words in (1, _WARM_WORDS):
         encodings = [short_text(tokenizer, info, words)] * 2
@@ -67,12 +67,12 @@ def warm_up(backend: Backend, tokenizer: TextTokenizer, lanes: int) -> None:
 def measure_speed(backend: Backend, tokenizer: TextTokenizer) -> Speed:
     """Measure a batch of short texts and a long text, each on all cores, in two seconds at most.
 
-    A pass that takes longer is stopped: the layers that it has gone through tell how long all take. Only
-    where that does not tell, because a graph's pass or a single layer takes so long, it goes on.
+    A pass that takes longer is stopped, and its time is estimated from the layers that it completed. It goes
+    on only if that is impossible because a single layer, or the one pass of a graph, takes so long.
     """
     info, want = backend.info, plain_want(backend.info)
     texts = tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])
-    # The longest alone has nearly the speed of all; the shortest mostly reads weights.
+    # The longest alone runs at nearly the speed of all together; the shortest mostly reads weights.
     for sample, most_s in (
         (texts, _SAMPLE_S),
         (texts[-1:], _SAMPLE_S),
@@ -115,7 +115,7 @@ def share(counters: Counters | None, name: str, throughput: Throughput) -> None:
 
 
 def _least_s(backend: Backend, texts: Sequence[Encoding], want: Want, most_s: float) -> float | None:
-    """Return the least time of some passes, as `_pass_s` does: the first one prepares for its shape."""
+    """Return the least time of some passes, as `_pass_s` gives it: the first one prepares for its shape."""
     until = time.perf_counter() + _REPEATED_S
     least = _pass_s(backend, texts, want, most_s)
     for _ in range(_PASSES - 1):
@@ -128,7 +128,7 @@ def _least_s(backend: Backend, texts: Sequence[Encoding], want: Want, most_s: fl
 def _pass_s(
     backend: Backend, texts: Sequence[Encoding], want: Want, most_s: float, *, lanes: int = 1
 ) -> float | None:
-    """Time a pass; if it takes longer than `most_s`, by its first layers, or None if there were none."""
+    """Time a pass; after `most_s`, stop it and estimate from the layers it completed, None without any."""
     progress, batch = Progress(), Batch.pack(texts, [want] * len(texts))
     timer = threading.Timer(most_s, progress.stop)
     timer.start()

@@ -9,9 +9,9 @@ from model.contract import Encoding, Want
 from service.engine.admission import Retry
 
 AS_LARGE = 2
-"""A body is as large as another if it is at most so many times larger: prompts count in what was read."""
+"""A body is about as large as another if it is at most this many times larger: once read, prompts count."""
 _MANY_TOKENS = 4096
-"""Freed in half a millisecond: each token has objects of its own in all columns."""
+"""Freeing this many takes half a millisecond: each token has an object of its own in every column."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,17 +37,17 @@ class Permit:
     only_connection: bool = False
     """Whether its connection has been the only one in use of late."""
     few_connections: bool = False
-    """Whether it has been one of only a few."""
+    """Whether its connection has been one of only a few in use of late."""
     returned_bytes: int = 0
     """The size of the body that was told to come back now; 0 if none was."""
     promised: Retry | None = None
-    """When it should come back, if it comes back before that."""
+    """When it was told to come back, if it has come back before that."""
     retry: Retry | None = None
-    """When it should come back: it was refused because of the load."""
+    """When it should come back, if it was refused because of the load."""
     queued: bool = False
     """Whether a model's queue has taken it, or it was run at once."""
     emptied: tuple[list[Any], ...] = ()
-    """Lists to be emptied beside the event loop once it has ended (`service/system/off_loop.py`)."""
+    """Lists to be emptied off the event loop once the request has ended (`service/system/off_loop.py`)."""
 
     @property
     def returned(self) -> bool:
@@ -55,9 +55,9 @@ class Permit:
         return 0 < self.body_bytes <= AS_LARGE * self.returned_bytes
 
     def keep(self, encodings: Sequence[Encoding], wants: Sequence[Want], tokens: int) -> None:
-        """Keep many `tokens` until the request has ended, so that the event loop does not have to free them.
+        """Keep encodings of many `tokens` until the request ends, so that the event loop need not free them.
 
-        And what is wanted of them, which explanations have thousands of.
+        Their wants are kept, too: explanations have thousands of those.
         """
         if tokens > _MANY_TOKENS:
             self.emptied += ([*encodings], [*wants])

@@ -45,13 +45,13 @@ _LONG_S = 0.1
 _CONTENDED_S = 2.0
 # A request admitted on an estimate of its tokens may exceed the limit by this factor.
 _TOLERANCE = 1.25
-# What is due earlier goes first when there is less time than this many times what it needs: no estimate is
-# exact.
+# Work that is due earlier goes first once the time left is less than this many times what it needs: no
+# estimate is exact.
 _MARGIN = 1.1
-# Of the time in which requests must be answered, what may come back at once and fits.
+# Requests that may come back at once take up to this part of the time within which requests must be answered.
 _AT_ONCE = 1 / 4
 _LOADED = 1 / 8
-"""Of what the queue holds: with less than this, a small request of any client has room."""
+"""While less than this part of the queue's capacity is used, a small request of any client has room."""
 
 
 class WaitingQueue:
@@ -61,9 +61,9 @@ class WaitingQueue:
     otherwise be late goes before all others. Light clients do not share batches with heavy ones, and do not
     wait for them where there is an EXPRESS lane.
 
-    It takes as much work as can be done within `timeout_s`, and at most `max_tokens` tokens. Both limits
-    hold for all processes of the service, which share what they hold through `counters`; the `backlog` counts
-    the work of the device's other models too. `allows` says whether a lane may run now.
+    It takes as much work as can be done within `timeout_s`, and at most `max_tokens` tokens. Both limits hold
+    for all processes of the service together, which tell each other through `counters` how much they hold;
+    the `backlog` includes the work of the device's other models. `allows` says whether a lane may run now.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class WaitingQueue:
         self._clients: ClientQueues[Waiting] = ClientQueues(self._client_totals)
         self._waiting_s = 0.0
         self._running: dict[int, tuple[float, float]] = {}
-        """Of each batch that runs, by its id: how long it should take, and when it began."""
+        """How long each running batch should take, and when it began, by the batch's id."""
         self._deadlines = Deadlines()
         self._abandoned: deque[Job] = deque()
         self._closed = False
@@ -141,23 +141,23 @@ class WaitingQueue:
 
     @property
     def loaded(self) -> bool:
-        """Whether more waits than a part of what fits, about: if not, small requests need not be checked."""
+        """Whether more than a small part of the room is taken: if not, small requests need no check."""
         tokens, seconds = self._clients.occupied, self._backlog.beside()
         return tokens > _LOADED * self.max_tokens or seconds > _LOADED * self.timeout_s
 
     def refusal(self, demand: Demand) -> QueueFull | None:
-        """Return None if a request fits now."""
+        """Return why a request does not fit now, or None if it does."""
         with self._lock:
             return self._refusal(demand)
 
     @property
     def limit(self) -> int:
-        """How many tokens it takes by now: `max_tokens`, or fewer if fewer can be run in time."""
+        """How many tokens the queue takes now: `max_tokens`, or fewer if fewer can be run in time."""
         rate = self._throughput.tokens_per_s
         return int(min(self.max_tokens, self.timeout_s * rate)) if rate else self.max_tokens
 
     def overloaded(self, demand: Demand, retry: Callable[[], Retry]) -> OverloadedError:
-        """Say why a request does not fit."""
+        """Return an error that says why a request does not fit."""
         return OverloadedError(
             requested=demand.tokens,
             client_tokens=self._clients.occupancy(demand.client),
@@ -189,7 +189,7 @@ class WaitingQueue:
     def take(
         self, budget: int, cost: Callable[[Sequence[int]], int], *, only_light: bool = False
     ) -> tuple[list[Waiting], bool]:
-        """Take the next batch; empty when nothing is left, or with `only_light` nothing of a light client.
+        """Take the next batch; with `only_light`, only light clients' work. Empty when nothing is left.
 
         Also returns whether it should run at low priority, yielding to light clients. Call `finish` after
         running it.
@@ -278,7 +278,7 @@ class WaitingQueue:
         )
 
     def _wake(self) -> None:
-        """Wake the thread that should run what waits; a needless wake-up would take the interpreter."""
+        """Wake only the thread that should run what waits: others would take the interpreter for nothing."""
         if self._clients.inputs and self._idle:
             next_lane = self._next_lane()
             for woken, lane in self._idle.items():
@@ -303,9 +303,9 @@ class WaitingQueue:
         self._report()
 
     def _makes_late(self, chosen: Sequence[Waiting], budget: int) -> bool:
-        """Whether a request that is due earlier would be late if those chosen ran before it.
+        """Whether a request that is due earlier would be late if the chosen sequences ran before it.
 
-        Its own batch may be full of others.
+        It may then have to share a full batch with others.
         """
         seconds = sum(waiting.seconds for waiting in chosen) + self._throughput.seconds(budget)
         until = max((waiting.job.until for waiting in chosen), default=math.inf)
@@ -318,7 +318,7 @@ class WaitingQueue:
         return self._waiting_s + running + self._throughput.seconds(self._clients.reserved)
 
     def _load(self, client: str) -> Load:
-        """Return what is before a further request of a client."""
+        """Return the work that is ahead of another request of a client."""
         clients = self._clients
         work_s = self._work_s()
         here_s = work_s + self._backlog.here(self._name)
@@ -340,7 +340,7 @@ class WaitingQueue:
                 return None
         rate = self._throughput.tokens_per_s
         limit_s = min(self.timeout_s, self.max_tokens / rate) if rate else self.timeout_s
-        # What is let in on arrival for the time of one text will mostly run as long as all of its tokens.
+        # A request that was admitted on arrival for the time of one text mostly takes that of all its tokens.
         expected_s = min(self._throughput.seconds(demand.tokens), limit_s)
         whole = replace(demand, seconds=max(demand.seconds, expected_s))
         load = self._load(demand.client)

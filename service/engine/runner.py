@@ -34,7 +34,7 @@ _EXPRESS_TOKENS = 64
 # connections that ask for explanations waits nearly twice as long.
 _BACKGROUND = 15
 STALL_S = 4.0
-"""Seconds, beside several times as long as a step takes, without a finished step: then a pass hangs."""
+"""A pass hangs after this many seconds, plus several times what a step takes, without a finished step."""
 _STALL_STEPS, _BACKGROUND_STALL_STEPS = 4.0, 60.0
 
 
@@ -75,11 +75,11 @@ class Runner:
         self._yields = False
         """Whether the batch runs at low priority, yielding to light clients."""
         self._progress: Progress | None = None
-        """That of the pass that runs."""
+        """The progress of the running pass."""
         self._steps = 0
-        """The steps of the pass when it was last looked at."""
+        """The finished steps of the pass when it was last checked."""
         self._progressed = 0.0
-        """When it was seen to make progress, in `time.perf_counter` seconds."""
+        """When it was last seen to make progress, in `time.perf_counter` seconds."""
         self._step_s = 0.0
         """How long one of its steps should take."""
         self._thread = threading.Thread(target=self._work, name=f"run-{name}-{lane}", daemon=True)
@@ -94,34 +94,34 @@ class Runner:
             self._thread.join(timeout)
 
     def supervise(self, stopped_s: float = 0.0) -> bool:
-        """Fail the requests of a pass that hangs; called several times a second. Returns whether it did.
+        """Fail the requests of a pass that hangs, and return whether it did; called several times a second.
 
-        It is also True if the thread has ended: nothing runs its batches any more. `stopped_s` is how long
-        the whole process was suspended since the last call; it does not count against the pass.
+        It also returns True if the thread has ended: nothing runs its batches any more. `stopped_s` is how
+        long the whole process was suspended since the last call; it does not count against the pass.
         """
         self._progressed += stopped_s
         if not self._is_stuck():
             return self._thread.ident is not None and not (self._thread.is_alive() or self._queue.closed)
-        self._progress = None  # it is told once
+        self._progress = None  # reported only once
         self._metrics.inference_failure(self._name, "stuck")
         for waiting in self._batch:
             self._end(waiting.job, InferenceError(STUCK))
         return True
 
     def stop_unwanted(self) -> None:
-        """End the pass that runs if no client waits for any of its sequences."""
+        """End the running pass if no client waits for any of its sequences."""
         progress, batch = self._progress, self._batch
         if progress is not None and batch and not any(waiting.job.wanted for waiting in batch):
             progress.stop()
 
     def _is_stuck(self) -> bool:
-        """Whether a pass has made no progress for too long, as far as it was looked at."""
+        """Whether the running pass has made no progress for too long, as far as the checks have seen."""
         progress, now = self._progress, time.perf_counter()
         if progress is None:
             return False
         if progress.steps != self._steps:
             self._steps, self._progressed = progress.steps, now
-        # At low priority a step takes 57 times as long beside two busy threads of the usual one.
+        # At low priority, a step takes 57 times as long beside two busy threads of normal priority.
         steps = _BACKGROUND_STALL_STEPS if self._yields else _STALL_STEPS
         return now - self._progressed > self._stall_s + steps * self._step_s
 
@@ -165,7 +165,7 @@ class Runner:
             if is_finite(output):
                 waiting.job.complete(waiting.index, output)
             else:
-                # With interventions it may be these, which are no fault of the model's.
+                # With interventions, they may be the cause, and the model is not at fault.
                 if waiting.want.interventions is None:
                     self._metrics.inference_failure(self._name, "not-finite")
                 self._end(waiting.job, NotFinite(NOT_FINITE))
@@ -194,7 +194,7 @@ class Runner:
         finally:
             self._progress = None
         if not self._express and all(_is_ordinary(waiting.want) for waiting in batch):
-            # As long as all tokens would have taken: the next ones may share nothing.
+            # How long all tokens would have taken: those of the next batch may share nothing.
             whole_s = (time.perf_counter() - start) * tokens / max(1, tokens - progress.shared_tokens)
             self._throughput.record_batch(lengths, whole_s, lanes=lanes)
         padding = self._backend.cost(lengths) - tokens
@@ -202,14 +202,14 @@ class Runner:
         return outputs
 
     def _watch(self, batch: Sequence[Waiting], lanes: int) -> Progress:
-        """Begin to watch the progress of a pass; returns the progress."""
+        """Start watching the progress of a pass, and return it."""
         info = self._backend.info
         # ONNX Runtime says nothing until a pass has ended.
         steps = 1 if info.backend == "onnx" else info.layers
         self._step_s = lanes * sum(w.seconds for w in batch) / max(1, steps)
         self._steps, self._progressed = 0, time.perf_counter()
         self._progress = progress = Progress()
-        if not any(waiting.job.wanted for waiting in batch):  # they may have gone before there was one
+        if not any(waiting.job.wanted for waiting in batch):  # they may have gone before it was set
             progress.stop()
         return progress
 
@@ -250,20 +250,20 @@ class Runner:
         self._end(waiting.job, InferenceError(detail))
 
     def _end(self, job: Job, error: InferenceError) -> None:
-        """Fail a request; what waits of it is dropped now, not once the event loop has told its client."""
+        """Fail a request, and drop its waiting sequences now, not once the event loop tells its client."""
         self._queue.abandon(job)
         job.finish(error)
 
 
 def _is_ordinary(want: Want) -> bool:
-    """Whether its pass takes as long as others: not if it goes back, has a lens, or may share layers."""
+    """Whether its pass takes the usual time: not if it runs backward, has a lens, or may share layers."""
     return want.passes == 1 and want.interventions is None and want.lens is None
 
 
 def is_finite(output: Output) -> bool:
     """Whether no number is NaN or infinite: those are failures, not outputs.
 
-    Of maps, −inf is an output: the score of a key that is hidden from a query.
+    In maps, −inf is a valid output: the score of a key that is hidden from a query.
     """
     if not output.finite:
         return False

@@ -1,14 +1,14 @@
-"""How long sequences take here: measured at the start, and corrected by every batch.
+"""Estimates how long sequences take here: measured at the start, and corrected by every batch.
 
-A sequence of n tokens takes n · (a + b · n) seconds of all cores: a for the products of a token, b for each
-token that it attends to. What that misses, such as long texts that leave the caches, is learned for lengths
-between one power of two and the next.
+A sequence of n tokens takes n · (a + b · n) seconds on all cores: a for the products of a token, b for each
+token that it attends to. Deviations from that, such as for long texts that do not fit into the caches, are
+learned separately for each range of lengths from one power of two to the next.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-# How much one batch changes what is known, and by how much one may seem to be off.
+# The weight of one batch in the estimates, and the largest factor by which a batch may seem to be off.
 _WEIGHT, _MOST = 0.2, 8.0
 _LENGTHS = 32
 # Sequences of lengths that have not run yet may turn out to be faster than what was measured at the start.
@@ -22,7 +22,7 @@ class Speed:
     """
 
     def __init__(self, per_token_s: float = 0.0, per_pair_s: float = 0.0) -> None:
-        """Begin with a and b, which are 0 where nothing has been measured: then everything takes no time."""
+        """Begin with a and b; both are 0 if nothing has been measured, and then every estimate is 0."""
         self.per_token_s = per_token_s
         self.per_pair_s = per_pair_s
         self._overall = 1.0
@@ -30,19 +30,19 @@ class Speed:
         self._fastest: list[float | None] = [None] * _LENGTHS
 
     def fit(self, short: tuple[float, float], long: tuple[float, float]) -> None:
-        """Set a and b by two measurements, each a length in tokens and seconds for one token."""
+        """Set a and b from two measurements, each of them a length in tokens and the seconds per token."""
         (few, of_few), (many, of_many) = short, long
         pairs = (of_many - of_few) / (many - few) if many > few else 0.0
         self.per_pair_s = max(0.0, pairs)
         self.per_token_s = max(of_few - self.per_pair_s * few, of_few / 2)
 
     def seconds(self, length: int) -> float:
-        """Estimate the time that a sequence takes beside others that keep all cores busy."""
+        """Estimate the time that a sequence takes together with others that keep all cores busy."""
         factor = self._factors[length.bit_length()]
         return self._plain(length) * (self._overall if factor is None else factor)
 
     def least_seconds(self, lengths: Iterable[int]) -> float:
-        """Return the least time that sequences could take, as fast as any have been so far."""
+        """Return the least time that sequences could take, if they ran as fast as the fastest so far."""
         known = [factor for factor in self._fastest if factor is not None]
         least = min([_UNSEEN, *known])
         total = 0.0

@@ -7,20 +7,20 @@ from service.engine.speed import Speed
 
 # Averages over about the last ten batches or bodies.
 _WEIGHT = 0.2
-# A smaller batch takes longer for a token than those of a queue that is full.
+# A smaller batch takes longer per token than the batches of a full queue.
 _MIN_TOKENS = 128
 # The size of a smaller body predicts nothing: it may be mostly options.
 MIN_BODY_BYTES = 1024
 # Tokens of natural text have two to eight bytes. The bounds keep one client's unusual bodies from skewing the
 # estimate for others: near 0, all their requests would be tokenized at once; too high, they would be refused.
 _MIN_PER_BYTE, _MAX_PER_BYTE = 1 / 8, 1 / 2
-# Of English, in JSON.
+# The tokens per byte of English, in JSON.
 _USUAL_PER_BYTE = 1 / 5
 
 
 @dataclass(slots=True)
 class Throughput:
-    """`budget` is in tokens; `tokens_per_s` is smoothed over all lanes' larger batches, 0 until measured.
+    """The budget is in tokens; `tokens_per_s` is smoothed over all lanes' larger batches, 0 until measured.
 
     `tokens_per_byte` is smoothed over recent bodies, after truncation. Threads read and write these numbers
     without a lock: a lost update changes an estimate only slightly.

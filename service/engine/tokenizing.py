@@ -15,13 +15,13 @@ from service.system.priority import BESIDE_LOOP, lower_priority
 T = TypeVar("T")
 
 TURN_S = 0.005
-"""A turn ends after the first piece that reaches this many seconds; a piece takes at most as long."""
-# A request is long when it has taken this many seconds.
+"""A turn ends with the piece during which it reaches this many seconds; a piece takes at most as long."""
+# A request counts as short until it has taken this many seconds.
 _SHORT_S = 0.1
-# A piece hangs when it takes longer than this. In an odd tokenizer, a text without any place to cut it takes
-# a second or two.
+# A piece that takes longer than this hangs. In an unusual tokenizer, a text with no place to cut it takes a
+# second or two.
 _STALL_S = 5.0
-# Of the average rate; smaller bodies say little about it.
+# The weight of one request in the average rate; bodies of fewer bytes say little about the rate.
 _WEIGHT, _MIN_BYTES = 0.2, 4096
 
 
@@ -39,10 +39,10 @@ class _Job:
 class Tokenizing:
     """A thread that tokenizes a few pieces of one request, then of another.
 
-    A new request gets its first turn before requests in progress, which get at least every second turn: so
-    short requests finish at once. Of the requests in progress, those of the client that has used the thread
-    least go first, and of a client's the one that came first, unless another is short: of long texts that
-    cannot all be finished in time, some are. A cancelled request is dropped before its next piece.
+    A new request gets its first turn before requests in progress, which get at least every second turn, so
+    short requests finish at once. Among requests in progress, the client that has used the thread least goes
+    first; among one client's, short requests do, then the one that came first, so that some long texts finish
+    in time even if not all can. A cancelled request is dropped before its next piece.
     """
 
     def __init__(self, name: str) -> None:
@@ -55,15 +55,15 @@ class Tokenizing:
         """How long the thread has worked for each client, since it was last idle."""
         self._bytes_per_s = 0.0
         self._running: tuple[_Job, float] | None = None
-        """The request of which a piece is tokenized, and since when."""
+        """The request whose piece is being tokenized, and since when."""
         self._changed = threading.Condition()
         self._closed = False
         threading.Thread(target=self._work, name=f"tokenize-{name}", daemon=True).start()
 
     async def run(self, pieces: Generator[None, None, T], client: str = "", size: int = 0) -> T:
-        """Tokenize all pieces, interleaved with other requests'; returns and raises what they do.
+        """Tokenize all pieces, interleaved with other requests'; returns and raises what `pieces` does.
 
-        `size` is that of the client's body in bytes.
+        `size` is the size of the client's body in bytes.
         """
         done = asyncio.get_running_loop().create_future()
         job = _Job(pieces, client, size, next(self._numbers), done)
@@ -77,7 +77,7 @@ class Tokenizing:
         return result
 
     def _meet(self, client: str) -> None:
-        """Give a client that comes anew no advantage over those that have requests here."""
+        """Give a newly arriving client no advantage over those that already have requests here."""
         here = {job.client for job in (*self._new, *self._started)}
         if self._running is not None:
             here.add(self._running[0].client)
@@ -86,7 +86,7 @@ class Tokenizing:
         self._used[client] = max(self._used.get(client, 0.0), least)
 
     def wait_s(self, client: str, size: int) -> float:
-        """Estimate how long a request of a client would take from now on, if others are before it; else 0."""
+        """Estimate how long a new request of a client would take; 0 if no others wait or no rate is known."""
         with self._changed:
             rate, jobs = self._bytes_per_s, [*self._started, *self._new]
             if not (rate and jobs):
@@ -97,7 +97,7 @@ class Tokenizing:
         return min(size / rate + sum(seconds for _, seconds in left), (1 + len(others)) * own_s)
 
     def supervise(self, stopped_s: float = 0.0) -> bool:
-        """Fail the request of which a piece hangs; returns whether it did."""
+        """Fail the request whose current piece hangs; returns whether there was one."""
         with self._changed:
             if self._running is None:
                 return False
@@ -105,7 +105,7 @@ class Tokenizing:
             self._running = job, since + stopped_s
             if time.perf_counter() - since - stopped_s < _STALL_S:
                 return False
-            self._running = None  # it is told once
+            self._running = None  # reported only once
         _settle(job, None, InferenceError("This text could not be tokenized in time."))
         return True
 
@@ -160,7 +160,7 @@ class Tokenizing:
             self.idle_since = time.perf_counter()
 
     def _turn(self, job: _Job) -> tuple[object, BaseException | None] | None:
-        """Tokenize pieces of a request until its turn is over; its result or error, None if there is more."""
+        """Tokenize pieces until the turn is over; returns result and error, None if there is more to do."""
         until = time.perf_counter() + TURN_S
         try:
             while time.perf_counter() < until:

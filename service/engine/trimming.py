@@ -21,7 +21,7 @@ _MIN_GROWTH_BYTES = 16 * 2**20
 # at most once per interval. Trimming takes ten milliseconds per hundred megabytes, in a worker thread.
 _HIGH_SHARE = 0.65
 _INTERVAL_S = 1.0
-# What the last responses held may be freed a moment after the first trim of an idle period.
+# The memory of the last responses may be freed only a moment after the first trim of an idle period.
 _IDLE_TRIMS = 3
 
 
@@ -45,7 +45,7 @@ class MemoryTrimmer:
         """Watch the engines; `ended` returns when the last request ended, whether run or refused.
 
         `answering` says whether requests of any kind are being answered.
-        `given` is the service's memory limit in bytes, and `elsewhere` what its other processes use of it.
+        `given` is the service's memory limit in bytes; `elsewhere` returns how much its other processes use.
         """
         self._answering = answering
         self._elsewhere = elsewhere
@@ -66,11 +66,11 @@ class MemoryTrimmer:
         if used > self._high_bytes and time.perf_counter() - self._trimmed_at > _INTERVAL_S:
             self._trimmed_at = time.perf_counter()
             self._executor.submit(self._trim)
-        # The first baseline may include memory of the start, which is released a moment later.
+        # The first baseline may include memory used by the start and released a moment later.
         self._baseline_bytes = min(self._baseline_bytes, resident)
         since = self._idle_since()
         grown = resident - self._baseline_bytes > _MIN_GROWTH_BYTES
-        # After the last trim, requests that compute nothing may have come, and gone.
+        # Since the last trim, requests that compute nothing may have come and gone.
         again = self._idle_trims == _IDLE_TRIMS and grown and not self._answering()
         if again or since != self._idle_period:
             self._idle_period, self._idle_trims = since, 0

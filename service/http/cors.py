@@ -13,7 +13,7 @@ _EXPOSED = (
 
 
 class Cors(CORSMiddleware):
-    """Starlette's CORSMiddleware, except that what is not allowed is answered as if there were no CORS.
+    """Starlette's CORSMiddleware, except that disallowed requests are answered as if there were no CORS.
 
     Cookies are not used; pages send their API key themselves.
     """

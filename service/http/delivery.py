@@ -31,17 +31,17 @@ T = TypeVar("T")
 ItemMaker = Callable[[int, Output], Item]
 InTime = Callable[[Awaitable[Arrivals | None]], Awaitable[Arrivals | None]]
 
-# More take longer to serialize than two milliseconds: in a file each item has arrays of its own.
+# The most items serialized within two milliseconds; fewer in a file, where each item has arrays of its own.
 _MANY_ITEMS, _MANY_ITEMS_IN_FILE = 512, 32
-# Truncated inputs of which a header says what was read: clients limit the size of heads.
+# The most truncated inputs for which a header says what was read: clients limit the size of heads.
 _MOST_COVERED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a response is counted as: its inputs, how many of them were truncated, and the tokens that ran.
+    """What is counted for a response: its inputs, how many of them were truncated, and the tokens that ran.
 
-    `covered` says in a header what was read of the truncated ones.
+    `covered` is the value of the header that says what was read of the truncated ones.
     """
 
     inputs: int
@@ -51,7 +51,7 @@ class Work:
 
     @classmethod
     def of(cls, encodings: Sequence[Encoding], query: Encoding | None = None) -> "Work":
-        """Count inputs that all run; a `query` that runs beside them is no input."""
+        """Count inputs that all run; a `query` that runs beside them does not count as an input."""
         truncated = sum([encoding.truncated for encoding in encodings])
         tokens = sum([len(encoding.token_ids) for encoding in encodings])
         named = chain([] if query is None else [("query", query)], enumerate(encodings))
@@ -60,7 +60,7 @@ class Work:
 
 
 def say_covered(read: Iterable[tuple[object, Sequence[tuple[int, int]]]]) -> bytes:
-    """Say which code points of truncated texts were read: `3=0-1024`, and of a pair `3=0-20/0-900`."""
+    """Say which code points of truncated texts were read: `3=0-1024`, or for a pair `3=0-20/0-900`."""
     entries = (
         f"{name}={'/'.join(f'{start}-{end}' for start, end in spans)}"
         for name, spans in islice(read, _MOST_COVERED)
@@ -83,7 +83,7 @@ class Delivery:
     codings: tuple[str, ...] = CODINGS
     """The content codings that the protocol's clients know."""
     headers: Mapping[bytes, bytes] = field(default_factory=dict)
-    """Further headers, or others than usual."""
+    """Further headers, or replacements for the usual ones."""
     written_s: float = 0.0
     sent: int = 0
 
@@ -91,7 +91,7 @@ class Delivery:
         self.stages = self.context.record.stages
 
     async def deliver(self, items: Iterable[Item]) -> Response:
-        """Build the response when everything is available; the items may be made in a thread."""
+        """Build the response once all outputs are available; `items` may be iterated in a thread."""
         if self._short:
             return await self._deliver_whole(items)
         size, pieces = await self.serialize(lambda: write(self.style, items, self.work.tokens))
@@ -199,7 +199,7 @@ class Delivery:
 
     @property
     def _short(self) -> bool:
-        """Whether to serialize on the event loop: within two milliseconds."""
+        """Whether to serialize on the event loop, since it takes at most two milliseconds."""
         most = _MANY_ITEMS_IN_FILE if FORMATS[self.style.format].binary else _MANY_ITEMS
         return self.bound <= SMALL_BYTES and self.work.inputs <= most
 

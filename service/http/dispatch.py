@@ -12,7 +12,7 @@ from service.problems import Problem, from_model_error
 
 
 async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request, whose endpoint the middleware has looked up."""
+    """Answer a request whose endpoint the middleware has looked up."""
     request, context = Request(scope, receive), context_of(scope)
     try:
         response = await _handle(request, context)
@@ -22,7 +22,7 @@ async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _refuse(error: Problem | ModelError, context: RequestContext) -> Response:
-    """Count and render an error. Kept in a variable of a frame of its traceback it would be a cycle."""
+    """Count and render an error; done here, as a variable in a frame of its traceback would make a cycle."""
     problem = error if isinstance(error, Problem) else from_model_error(error)
     context.state.metrics.reject(problem.kind)
     return context.error(problem)

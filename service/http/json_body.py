@@ -17,11 +17,11 @@ import orjson
 from service.system.off_loop import off_loop
 
 MAX_INDICES = 4096
-"""Items of a list of indices: more than any model has layers or heads, and most have positions."""
+"""The most items of a list of indices: more than any model has layers or heads, or most have positions."""
 REST = "send the others in another request"
-"""What to do about more of them."""
+"""What to do about more items than that."""
 MAX_VALUES = 32 * 1024
-"""Values of a body that is parsed as it is; this takes three milliseconds at worst."""
+"""The most values of a body that is parsed as it is; this takes three milliseconds at worst."""
 _SMALL_BYTES = 128 * 1024
 _MAX_CONTAINERS = 64
 _MAX_DEPTH = 1024  # orjson's
@@ -43,13 +43,13 @@ async def parse(body: bytes, *, max_items: int, max_values: int) -> tuple[Any, M
 
     If it has more than `max_values` values, lists and objects that are fields are cut to `max_items`. Also
     returns the original length of each field that was cut.
-    Raises orjson.JSONDecodeError, and TooManyValuesError if that is not enough.
+    Raises orjson.JSONDecodeError, and TooManyValuesError if too many values remain.
     """
     if len(body) <= _SMALL_BYTES:
         return orjson.loads(body), _NONE_CUT
     if _count_bound(body) <= max_values:
         value = orjson.loads(body)
-        await asyncio.sleep(0)  # to check as many values as that takes as long again
+        await asyncio.sleep(0)  # validating that many values takes as long again
         return value, _NONE_CUT
     shorter, lengths = await off_loop(_cut, body, max_items, max_values)
     value = orjson.loads(shorter)
@@ -64,7 +64,7 @@ async def parse(body: bytes, *, max_items: int, max_values: int) -> tuple[Any, M
 
 
 def _count_bound(body: bytes) -> int:
-    """Bound the number of values: each but the first follows a comma or an opening bracket."""
+    """Bound the number of values from above: each but the first follows a comma or an opening bracket."""
     marks = np.frombuffer(body, np.uint8)
     return 1 + sum(int(np.count_nonzero(marks == ord(mark))) for mark in ",[{")
 

@@ -23,7 +23,7 @@ log = logging.getLogger("service.access")
 
 _LINE = "%s %s %d in %.1f ms"
 _MAX_QUERY_BYTES = 1000
-# How often paths without a route are logged, in seconds.
+# Paths without a route are logged above DEBUG at most once in this many seconds.
 _UNKNOWN_S = 1.0
 _CONTROL = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
@@ -164,7 +164,7 @@ class RequestMiddleware:
             log.handle(log.makeRecord(log.name, level, "", 0, _LINE, values, None, extra=extra))
 
     def _level_of_refusal(self, context: RequestContext) -> int:
-        """Return the level of the line of a 4xx; of paths without a route, only some are worth one."""
+        """Return the level of a 4xx's log line: DEBUG for a path without a route soon after another one."""
         if context.endpoint is None:
             context.record.path = cut(quote(context.path[: ECHO + 1], errors="replace"))
             now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Reads from headers and query in which form a body was sent, and the response is asked for."""
+"""Reads from the headers and the query which form a body has, and which form its response should have."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +24,7 @@ _NO_CODING = ("", "identity")
 _MAX_TYPE_CHARACTERS = 200
 _UTF_8 = ("utf-8", "utf8", "us-ascii")
 
-# Of a header that lists things: parsing a longer one, or one of more parts, would delay other requests.
+# Limits of a header that lists things: parsing a longer one, or more parts, would delay other requests.
 _MAX_CHARACTERS, _MAX_PARTS = 1000, 50
 
 
@@ -35,14 +35,14 @@ class Form:
     format: Format
     dtype: ArrayType = "float32"
     fault: Problem | None = None
-    """What is wrong with the query, which is told once the body is read."""
+    """What is wrong with the query; reported once the body has been read."""
 
 
 JSON = Form("json")
 
 
 def header(request: Request, name: bytes, otherwise: T) -> str | T:
-    """Return the first header of a lower-case name; Starlette's object of headers takes seven calls."""
+    """Return the first header with this lower-case name; Starlette's `Headers` would take seven calls."""
     for key, value in request.scope["headers"]:
         if key == name:
             return str(value, "latin-1")
@@ -50,7 +50,7 @@ def header(request: Request, name: bytes, otherwise: T) -> str | T:
 
 
 def listed(request: Request, name: bytes) -> str:
-    """Return the headers of a lower-case name as one list."""
+    """Return all headers with this lower-case name, joined by commas."""
     return b", ".join([value for key, value in request.scope["headers"] if key == name]).decode("latin-1")
 
 

@@ -33,7 +33,7 @@ _WITHOUT_UINT8 = [known for known in ARRAY_TYPES if known != "uint8"]
 ABANDON_FACTOR = 8
 """A body this many times its limit is not read to the end: the connection is closed after the response."""
 INLINE_BYTES = 64 * 1024
-"""What is as small is read, and decompressed, on the event loop: in less than a millisecond."""
+"""Content up to this size is read, and decompressed, on the event loop: in less than a millisecond."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class ParsedRequest(Generic[RequestT]):
     format: Format
     dtype: ArrayType
     transient: int = 0
-    """Bytes that are reserved for what the body was parsed to, and are not needed any more."""
+    """Bytes of memory that are reserved for the parsed body, and are no longer needed."""
 
 
 async def read_request(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:
@@ -86,8 +86,8 @@ async def read_body(
 ) -> Body:
     """Read the body of a request as JSON, and keep it for `read_request`.
 
-    For routes where the body says which schema it has: `formats` and `most_numbers` are the most that any of
-    them has. Raises as `read_request` does, but for what a schema says.
+    For routes where the body decides its schema: `formats` and `most_numbers` allow all that any of the
+    schemas does. Raises what `read_request` does, except for what a schema requires.
     """
     context = context_of(request.scope)
     coding = json_coding(request)
@@ -100,8 +100,8 @@ async def read_body(
 async def receive_body(request: Request, coding: str | None = None, *, queued: bool = True) -> bytes:
     """Receive the bytes of a body, within all limits, and decompress them if they have a `coding`.
 
-    `queued` says whether they will wait for a model. Raises the 413, the 429 by its size, the 408 and the 400
-    of damaged ones, or ClientDisconnect if the client disconnects first.
+    `queued` says whether they will wait for a model. Raises the 413, the 429 by the body's size, the 408, the
+    400 for a damaged body, or ClientDisconnect if the client disconnects first.
     """
     context = context_of(request.scope)
     permit, settings = context.permit, context.state.settings
@@ -184,10 +184,10 @@ async def parse_body(
     most_values: int = MAX_VALUES,
     way_out: str = SPLIT,
 ) -> Body:
-    """Parse JSON that was received; `most_numbers` is the most that a list of numbers may have.
+    """Parse JSON that was received; `most_numbers` is the most items that a list of numbers may have.
 
-    `most_values` is the most of the whole body, besides a few for each input, and `way_out` says what to do
-    about more. The memory of its parsed form, `transient`, is charged. Raises the 400, the 422 and the 429.
+    `most_values` is the most values of the whole body, besides a few for each input; `way_out` says what to
+    do about more. The memory of the parsed body, `transient`, is charged. Raises the 400, 422 and 429.
     """
     context = context_of(request.scope)
     settings = context.state.settings
@@ -213,7 +213,7 @@ async def parse_body(
 
 
 def _refuse_uint8(body: BaseModel) -> None:
-    """Raise the 422 if nothing in a response could be of this type: the body says why, as `no_uint8`."""
+    """Raise the 422 if nothing in the response could have this dtype; the body's `no_uint8` says why."""
     if why := getattr(body, "no_uint8", ""):
         raise Problem(
             "invalid-request",
@@ -223,9 +223,9 @@ def _refuse_uint8(body: BaseModel) -> None:
 
 
 def _count(body: Body, limit: int, listed: Sequence[str], most_numbers: int) -> tuple[object, int]:
-    """Return a body with at most `limit` inputs, in one of the fields `listed`, and how many were sent.
+    """Return the body, its lists in the fields `listed` cut to their limits, and how many items were sent.
 
-    Raises the 422 for another long list.
+    Raises the 422 for any other list that was too long.
     """
     for name, length in body.lengths.items():
         if name not in listed:

@@ -31,7 +31,7 @@ _MAX_DIGITS = 18
 
 
 class _Prefix:
-    """What the ids of one process begin with; a counter follows, which costs no system call for each id."""
+    """The prefix of one process's ids; a counter follows it, so that an id costs no system call."""
 
     def __init__(self) -> None:
         self.renew()
@@ -46,7 +46,7 @@ os.register_at_fork(after_in_child=_PREFIX.renew)
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A body as JSON, the lengths of the fields that were truncated, and the memory charged for it."""
+    """A body parsed from JSON, the lengths of fields that were truncated, and the memory charged for it."""
 
     value: Any
     lengths: Mapping[str, int]
@@ -66,13 +66,13 @@ class RequestContext:
     task: asyncio.Task[object] | None = None
     """The task that computes its response, while running."""
     waited_s: float = 0.0
-    """How long it waited for the event loop, before it was begun."""
+    """How long it waited for the event loop before it was begun, in seconds."""
     authorization: str | None = None
     """Its header `Authorization`; repeated headers are joined and never match a key."""
     key: str | None = None
     """The name of its API key, once `identify` has found one."""
     unauthorized: Problem | None = None
-    """Why `identify` found none."""
+    """Why `identify` found no valid key."""
     gone: bool = False
     """Whether the client has disconnected, which cancels the task."""
     cut_off: bool = False
@@ -105,7 +105,7 @@ class RequestContext:
 
     @property
     def timeout_s(self) -> float:
-        """The seconds that its header gives it, infinity without one; raises Problem."""
+        """The time that its header allows, in seconds, or infinity without one; raises Problem."""
         given = self.timeout_ms
         if given is None:
             return math.inf
@@ -120,7 +120,7 @@ class RequestContext:
         return int(given) / 1000
 
     def identify(self) -> bool:
-        """Find out whose API key it has; returns whether it may be served where one is required."""
+        """Find out whose API key it has; returns False if one is required and it has no valid one."""
         keys = self.state.keys
         if keys.required and self.key is None and self.unauthorized is None:
             try:
@@ -131,7 +131,7 @@ class RequestContext:
         return self.unauthorized is None
 
     def error(self, problem: Problem) -> Response:
-        """Build the error response, in the endpoint's format, and record what the log says of it."""
+        """Build the error response, in the endpoint's format, and record the error for the log."""
         schema = None if self.endpoint is None else self.endpoint.request
         self.record.problem = problem.kind
         self.record.problem_field = known_field(problem.members.get("field"), schema)

@@ -19,22 +19,22 @@ class RequestSchema(BaseModel):
     example: ClassVar[str] = '{"inputs": "a text"}'
     """A valid body, for errors and the OpenAPI schema."""
     elsewhere: ClassVar[dict[str, str]] = {}
-    """Fields of other servers, and the routes that have them."""
+    """Fields that other servers have, and the routes here that accept them."""
     listed: ClassVar[str] = "inputs"
     """The field that lists the inputs."""
     sources: ClassVar[tuple[str, ...]] = ()
-    """The fields of a body one of which lists the inputs, if it is not the field `listed`."""
+    """The fields of which one lists the inputs; empty if it is always the field `listed`."""
     formats: ClassVar[tuple[Format, ...]] = ("json",)
     """The formats of the response."""
     most_inputs: ClassVar[int | None] = None
     """The number of inputs that a request may have unless a setting says otherwise."""
     most_numbers: ClassVar[int | None] = None
-    """The number of items that the list may have where they are numbers instead of inputs."""
+    """The number of items that the list may have if they are numbers instead of inputs."""
     fewer_values: ClassVar[str] = SPLIT
     """What to do about a body of too many values."""
 
     def check(self, count: int, limit: int) -> None:
-        """Raise the problem of inputs, of which `count` were sent, that are too many or none."""
+        """Raise a Problem if `count`, the number of inputs that were sent, is over the limit."""
         check_count(count, limit, self.listed)
 
 

@@ -144,7 +144,7 @@ class Server(uvicorn.Server):
             connection.leave(self.state.siblings.channels[slot])
 
     def _send_all_away(self) -> bool:
-        """Have every connection move to the workers; whether all have."""
+        """Have every connection move to the workers, and return whether all have."""
         assert self.state.siblings is not None  # noqa: S101 - only the first process of several is a placeholder
         connections: list[Protocol] = list(self.server_state.connections)  # type: ignore[arg-type]
         for server in self.servers:
@@ -156,7 +156,7 @@ class Server(uvicorn.Server):
         return not connections
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End: siblings send no more connections, and the supervisor does not wait for the event loop."""
+        """Shut down: siblings send no more connections, and the supervisor stops watching the event loop."""
         self.state.turns.on_turn = lambda: None
         if self.state.siblings is not None:
             self.state.counters.own[HEARTBEAT] = 0
@@ -177,7 +177,7 @@ class Server(uvicorn.Server):
 
     @property
     def _level(self) -> int:
-        """The level of log lines that the supervisor writes for all processes, where there are several."""
+        """The level of lines that the supervisor logs for all processes together, if there are several."""
         return logging.INFO if self.state.siblings is None else logging.DEBUG
 
     def _end_process(self) -> None:
@@ -221,7 +221,7 @@ class Server(uvicorn.Server):
         return not any(connection.has_unread for connection in connections)
 
     def _has_failed(self) -> bool:
-        """Answer what is left after a failure, for a short time; whether that has ended."""
+        """Answer what is left after a failure, for a short time, and return whether that has ended."""
         if self._failed_since is None:
             self._failed_since = time.monotonic()
         left = self._failed_since + _END_S - time.monotonic()
@@ -250,7 +250,7 @@ class ListenError(Exception):
 def listen(hosts: Sequence[str], port: int) -> list[socket.socket]:
     """Open a listening socket for each address, all with the same port; raises ListenError.
 
-    `::` is the addresses of IPv4 too, unless one of those is named.
+    `::` also covers the addresses of IPv4, unless one of those is named.
     """
     listeners: list[socket.socket] = []
     for host in hosts:
@@ -272,7 +272,7 @@ def listen(hosts: Sequence[str], port: int) -> list[socket.socket]:
 
 
 def _resolve(host: str, port: int) -> tuple[int, tuple[str, int]]:
-    """Return the family of an address and the address, the first one of a name; raises OSError."""
+    """Return the family and the address of a host, for a name those of its first address; raises OSError."""
     family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     return family, (str(address[0]), int(address[1]))
 

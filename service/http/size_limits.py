@@ -1,4 +1,4 @@
-"""Limits of what a request makes large: its response, and a text that is repeated for each input."""
+"""Limits on what a request can make large: its response, and a text that is repeated for each input."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from service.settings import Settings
 
 
 def check_response(state: ServiceState, size: int, ways: Sequence[str]) -> None:
-    """Raise the 413 for a response that could have more bytes than the limit; `ways` make it smaller."""
+    """Raise the 413 for a response that could exceed the limit; `ways` say how to make it smaller."""
     limit = state.max_response_bytes
     if size > limit:
         raise Problem(
@@ -21,7 +21,7 @@ def check_response(state: ServiceState, size: int, ways: Sequence[str]) -> None:
 
 
 def _allow(state: ServiceState, size: int) -> str:
-    """Say with which settings the service would answer with so many bytes."""
+    """Say what the service would need to answer with so many bytes."""
     ways = []
     if size > state.settings.max_response_bytes:
         ways.append(f"have the service's HEADLIGHT_MAX_RESPONSE_BYTES set to {size}")

@@ -21,7 +21,7 @@ _DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """A file as it is sent: its media type, and its bytes by content coding, None for none."""
+    """A file as it is sent: its media type, and its bytes by content coding, where None means uncoded."""
 
     media_type: str
     bodies: Mapping[str | None, bytes]
@@ -47,14 +47,14 @@ class StaticFile:
 
 
 class Once(Generic[T]):
-    """What is made in a thread when it is first needed, and kept."""
+    """A value that is made in a thread when it is first needed, and kept."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._made: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
-        """Return it; raises what making it raised, after which it is tried again."""
+        """Return the value; raises what making it raised, and the next call tries again."""
         if self._made is None or (self._made.done() and self._made.exception() is not None):
             self._made = asyncio.create_task(asyncio.to_thread(self._make))
         return await asyncio.shield(self._made)
@@ -66,7 +66,7 @@ def digest(content: bytes) -> str:
 
 
 def _has(request: Request, tag: str) -> bool:
-    """Compare the tags in If-None-Match weakly (RFC 9110 §13.1.2); one that lists very many has none."""
+    """Compare the tags in If-None-Match weakly (RFC 9110 §13.1.2); a very long list matches nothing."""
     given = listed(request, b"if-none-match")
     if not given or not is_short(given):
         return False

@@ -1,4 +1,4 @@
-"""What a request to a path without a route is told: which route is meant, and the base URL of its client."""
+"""Answers a request to an unknown path: which route is probably meant, and the base URL for its clients."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -12,10 +12,10 @@ from service.endpoints import Endpoint, Endpoints
 from service.http.validation_errors import closest
 from service.problems import Problem
 
-# How routes end that other servers have to generate text.
+# The endings of routes with which other servers generate text.
 _GENERATION = ("/completions", "/responses", "/messages", "/generate", "/chat")
 HUB_JS = "@huggingface/inference/"
-"""What the user agent of the hub's client for JavaScript begins with."""
+"""How the user agent of the hub's client for JavaScript begins."""
 _LISTED = 6  # routes
 
 
@@ -48,7 +48,7 @@ def _advice(request: Request) -> str:
 
 
 def _meant(path: str, endpoints: Endpoints) -> Sequence[Endpoint]:
-    """Find the routes that end as a path does, or nearly so."""
+    """Find the routes whose last segment is the same as that of the path, or resembles it."""
     named = _by_last_segment(endpoints)
     last = path.rpartition("/")[2]
     name = last if last in named else closest(last, tuple(named))

@@ -26,13 +26,13 @@ _DETAILS = {
     "too_short": "must be a list of at least one item",
     "tuple_type": "must be a list of at least one item",
 }
-# A body of schemas that have no `example` of their own.
+# The example for schemas that have no `example` of their own.
 _EXAMPLE = '{"inputs": "a text"}'
 _NOT_OBJECTS = ("model_attributes_type", "model_type")
-# Of the pairs of letters of two names, the share that they have in common if one is meant by the other.
+# One name is taken to mean another if they share at least this part of their pairs of letters.
 _ALIKE = 0.5
 _LISTED = 10  # invalid fields
-# By how a route begins: whose it is.
+# Whose clients a route is for, by the first segment of its path.
 _WHOSE = {"tei": "text-embeddings-inference", "v1": "Cohere, Jina and Voyage", "v2": "Cohere"}
 # What other servers call a field -> what it may be called here: the first of these that a route has is meant.
 _OTHER_NAMES = {
@@ -48,8 +48,8 @@ _OTHER_NAMES = {
 def from_validation_error(error: ValidationError, schema: type[BaseModel]) -> Problem:
     """Name the first invalid field and one unknown field, say how to fix them, and list up to ten.
 
-    `schema` is that of the body, which may have a valid one as `example`, and in `elsewhere` for fields of
-    others the routes that have them; objects within it have schemas of their own.
+    `schema` is the body's: it may have a valid body as `example`, and in `elsewhere` the routes that accept
+    the fields of other servers. Objects within the body have schemas of their own.
     """
     faults = error.errors(include_url=False)
     # A missing field may be present under a wrong name, which is then the actual mistake.
@@ -72,7 +72,7 @@ def from_validation_error(error: ValidationError, schema: type[BaseModel]) -> Pr
 
 
 def _sent_instead(missing: ErrorDetails, schema: type[BaseModel]) -> str:
-    """Return the field of another server that an object has for one that it lacks; "" if it has none."""
+    """Return another server's field that was sent in place of a missing one; "" if there is none."""
     given, known = missing["input"], {**getattr(schema, "elsewhere", {}), **_OTHER_NAMES}
     if len(missing["loc"]) > 1 or not isinstance(given, dict):
         return ""
@@ -87,7 +87,7 @@ def _field_name(location: Sequence[str | int]) -> str:
 
 
 def _place(location: Sequence[str | int], given: str | None) -> str:
-    """Name a field by its path; `given` is what its schema calls it, which may be an object in the body."""
+    """Name a field by its path, ending with `given` if that is set; `location` may be its object's."""
     if given is None:
         return _field_name(location)
     within = location[:-1] if location and given.partition(".")[0] == str(location[-1]) else location
@@ -95,7 +95,7 @@ def _place(location: Sequence[str | int], given: str | None) -> str:
 
 
 def _fields_at(schema: type[BaseModel], location: Sequence[str | int]) -> Sequence[str]:
-    """List the fields of the object in a body that has the field at `location`."""
+    """List the fields that may be in the same object of the body as the field at `location`."""
     for name in location[:-1]:
         field = schema.model_fields.get(str(name))
         kinds = () if field is None else (field.annotation, *get_args(field.annotation))
@@ -129,7 +129,7 @@ def _field_error(details: ErrorDetails, schema: type[BaseModel]) -> dict[str, An
 
 
 def _brief_error(details: ErrorDetails, schema: type[BaseModel]) -> dict[str, str]:
-    """Say which field is wrong and how; of an unknown field only that it is unknown."""
+    """Say which field is wrong and how; for an unknown field, only that it is unknown."""
     place = cut(_place(details["loc"], details.get("ctx", {}).get("field")))
     return {"field": place, "detail": _detail(details, schema)}
 
@@ -153,10 +153,10 @@ def _advice(name: str, fields: Sequence[str]) -> str:
 
 
 def closest(name: str, fields: Sequence[str]) -> str | None:
-    """Return the name that a misspelt one resembles, None for a name like no other.
+    """Return the field name that a misspelt name resembles; None if it resembles none.
 
-    They are compared by the pairs of letters that they share (Dice 1945), which takes a tenth of the time of
-    `difflib`: that was longer than all else about a refusal.
+    Names are compared by the pairs of letters that they share (Dice 1945), which takes a tenth of the time of
+    `difflib`, which would take longer than all the rest of a refusal.
     """
     if len(name) > ECHO:
         return None

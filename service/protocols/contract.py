@@ -19,7 +19,7 @@ from service.protocols.exchange import Exchange
 
 JSON = "application/json"
 Described = dict[str, Any]
-"""The type of a response whose fields only the documents of its protocol describe."""
+"""The type of a response whose fields are described only in the documents of its protocol."""
 
 Answer = Callable[[Exchange, Any], Awaitable[Response]]
 """Answers a request, given what it asks for."""
@@ -30,7 +30,7 @@ ALL_BAD_REQUESTS: Mapping[str, HTTPStatus] = {
     for kind, (status, _) in KINDS.items()
     if status == HTTPStatus.UNPROCESSABLE_ENTITY or kind == "too-many-inputs"
 }
-"""The statuses of servers without a 422: whatever is wrong in a body is a 400, too long a list as well."""
+"""The statuses of servers that have no 422: whatever is wrong with a body is a 400, even too many inputs."""
 
 READS = ("malformed-json", "invalid-request", "body-too-large", "request-timeout", "overloaded")
 """The problems of a route that reads a body, besides those of its protocol."""
@@ -47,13 +47,13 @@ class Contract:
     write_error: Callable[[Problem, HTTPStatus, str, str], Response]
     """Builds the response for a problem, given its status, and the request's path and id."""
     statuses: Mapping[str, HTTPStatus]
-    """By the kind of a problem, where another server has others than `KINDS`."""
+    """Kind of problem -> status, where the protocol differs from `KINDS`."""
     read: Read = read_request
     """Reads a request that a model answers, and checks it."""
     clients: str = ""
-    """Whose clients speak it, if it is that of another server: "OpenAI's"."""
+    """Whose clients speak it, such as "OpenAI's"; empty for our own protocol."""
     base: str = ""
-    """What the base URL of these clients has after the port."""
+    """What follows the port in the base URL of these clients."""
 
     def error_status(self, kind: str) -> HTTPStatus:
         """Return the status of a kind of problem."""
@@ -99,7 +99,7 @@ class Contract:
         examples: Mapping[str, Any] | None = None,
         **further: Any,
     ) -> Endpoint:
-        """Describe a route for whose response a model runs; without `examples`, it shows its schema's."""
+        """Describe a route that runs a model; without `examples`, it shows the example of its schema."""
         if examples is None:
             examples = {"request": {"summary": summary, "value": orjson.loads(request.example)}}
         return self.endpoint(
@@ -123,7 +123,7 @@ class Contract:
         response: Any = Described,
         **further: Any,
     ) -> Endpoint:
-        """Describe a route for which no model runs; it needs a key if it has the problem of a missing one."""
+        """Describe a route that runs no model; it needs a key if `problems` include "unauthorized"."""
         known = () if summary is None else (200,)
         return self.endpoint(
             path,
@@ -137,7 +137,7 @@ class Contract:
         )
 
     def _handler(self, answer: Answer, schema: type[RequestSchema]) -> Handler:
-        """Make what reads a request, checks it, and answers it in time."""
+        """Make the handler that reads a request, checks it, and answers it in time."""
 
         async def handle(request: Request) -> Response:
             parsed = await self.read(request, schema)
@@ -149,15 +149,15 @@ class Contract:
 
 
 def elapsed_s(exchange: Exchange) -> float:
-    """Return the seconds since a request was read, and those that it waited before.
+    """Return the seconds since a request was read, plus those that it had waited before.
 
-    Long responses call it in the thread that writes them, which has no event loop.
+    It needs no event loop: the threads that write long responses call it.
     """
     return time.perf_counter() - exchange.context.permit.until + exchange.seconds
 
 
 def json_response(found: object) -> Response:
-    """Build the response, for a model of pydantic or for what orjson writes."""
+    """Build a response of JSON, from a pydantic model or from anything that orjson can write."""
     if isinstance(found, BaseModel):
         return Response(found.model_dump_json(), media_type=JSON)
     return Response(orjson.dumps(found, option=orjson.OPT_UTC_Z), media_type=JSON)

@@ -22,19 +22,19 @@ from service.tasks.results import Expected, Item
 from service.tasks.tokens import check_known
 
 WHOLE = Truncation(allowed=False)
-"""For routes that tokenize without truncation, and so refuse what the model could not read."""
+"""For routes that tokenize without truncation, and so refuse texts that are too long for the model."""
 DECODED = 8
-"""A token is decoded in the time in which so many are planned (measured)."""
-# A list takes longer than its tokens alone.
+"""Decoding a token takes as long as planning this many (measured)."""
+# What a list takes besides its tokens, in the same unit.
 _LISTED = 12
-# The index and the name of a text, with their punctuation.
+# Bytes of JSON for the index of a text and the names of its fields, with their punctuation.
 _TEXT_BYTES = 40
 
 
 def check_counts(
     inputs: Listed[Any], count: int, limit: int, field: str = "token_ids", way_out: str = SEVERAL
 ) -> None:
-    """Raise the 413 for too many inputs, and the 422 for too many ids of one; `count` is what was sent."""
+    """Raise the 413 for too many inputs, or the 422 for too many ids of a single one; `count` were sent."""
     if not inputs.flat:
         check_count(count, limit, field, way_out)
     elif count > MAX_IDS:
@@ -59,7 +59,7 @@ async def decode_ids(
     stages.begin("tokenize")
     start = time.perf_counter()
     text_bytes = await exchange.off_loop(lambda: _measure(decoder, ids, every, field), len(every))
-    # Each text has its index and its name; a control character has six bytes.
+    # Each text comes with its index and field names; a control character takes six bytes of JSON.
     size = bound(style, [Expected(column_bytes=_TEXT_BYTES * len(ids) + 6 * text_bytes)])
     exchange.reserve_answer(style, size, "send fewer ids")
     texts = await exchange.off_loop(
@@ -72,9 +72,9 @@ async def decode_ids(
 
 
 def _measure(decoder: Decoder, ids: Listed[Sequence[int]], every: Sequence[int], field: str) -> int:
-    """Bound the bytes of all texts, which have `every` id; raises OutOfRange for one that no token has.
+    """Return a bound on the bytes of all texts together; raises OutOfRange for an id that no token has.
 
-    All are looked at in one go: there may be as many lists as ids.
+    `every` has the ids of all lists. They are checked in one go: there may be as many lists as ids.
     """
 
     def place(position: int) -> str:
@@ -93,9 +93,9 @@ async def answer_tokens(
     item: Callable[[int, Encoding], Item],
     way_out: str,
 ) -> Response:
-    """Answer with an item for each text, by its index and its tokens, in at most `column_bytes` of JSON.
+    """Answer with an item for each text, made by `item` from the index and the tokens of the text.
 
-    `way_out` says how to make a response smaller.
+    `column_bytes` bounds the JSON of an item. `way_out` says how to make a response smaller.
     """
     style = exchange.style()
 

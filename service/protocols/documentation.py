@@ -28,7 +28,7 @@ _SAFE = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", 
 
 
 class Documentation:
-    """The schema and the page, each made when it is first asked for: that takes up to a second."""
+    """The schema and the page; each is made when it is first asked for, which takes up to a second."""
 
     def __init__(self, build: Callable[[], dict[str, Any]]) -> None:
         self.schema = Once(lambda: StaticFile.of(orjson.dumps(build()), JSON, _SAFE))
@@ -53,7 +53,7 @@ def _read_page() -> Mapping[str, StaticFile]:
 
 
 def _policy(page: bytes) -> str:
-    """Return the Content-Security-Policy of the page: of scripts in it, only its own may run."""
+    """Return the page's Content-Security-Policy: of inline scripts, only the page's own may run."""
     hashes = [
         b64encode(sha256(one).digest()).decode() for one in re.findall(rb"<script>(.*?)</script>", page, re.S)
     ]

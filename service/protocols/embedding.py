@@ -19,11 +19,11 @@ from service.tasks.prompts import choose_prompt, choose_task, find_prompt
 from service.tasks.results import Expected, Item
 from service.tasks.view import View
 
-# Copies of the vectors: those of the batches, and an array of them; to compare them, two of unit length.
+# Copies of the vectors: from the batches and in one array; to compare them, two more of unit length.
 _COPIES, _COMPARED_COPIES = 2, 4
 _SIMILARITIES = "similarities"
 _FLOAT_BYTES = 4
-# The name of the function, with its field.
+# Bytes of JSON for the field that names the function.
 _FUNCTION_BYTES = 40
 
 
@@ -35,7 +35,7 @@ async def embed(
     *,
     column_bytes: int = 0,
 ) -> Response:
-    """Answer with an item for each input: its index, in at most `column_bytes` of JSON, and its vectors."""
+    """Answer with an item for each input: its vectors, and its index in at most `column_bytes` of JSON."""
 
     def view(index: int, encoding: Encoding) -> View:
         expected = Expected(plan.shapes(encoding), column_bytes=column_bytes)
@@ -58,7 +58,7 @@ async def embed_together(
 ) -> Response:
     """Answer with one item: the sentence vectors of all inputs, as an array (inputs, components).
 
-    They are written as text in this number of `types`, or as bytes, besides `more_bytes`.
+    They are written as text in this number of `types`, or as bytes if `binary`; the rest has `more_bytes`.
     """
     style, size = exchange.style(), plan.sentence_size
     exchange.reserve_arrays((len(encodings), size), copies=_COPIES)
@@ -104,7 +104,7 @@ def _way_out(options: CompareOptions, exchange: Exchange) -> str:
 
 
 def prompt_of(input_type: str | None, info: ModelInfo) -> str:
-    """Return the model's prompt for texts of a purpose; without one its default prompt.
+    """Return the model's prompt for the purpose `input_type`; if that is None, its default prompt.
 
     Raises OptionError for an unknown purpose.
     """

@@ -27,7 +27,7 @@ class OpenAIError(BaseModel):
     id: str = Field(description="The id of the request.")
 
 
-# The SDK repeats a 5xx, and these would be computed again for nothing.
+# The SDK retries a 5xx, and these kinds would be computed again in vain.
 _NOT_AGAIN = frozenset(("deadline-exceeded", "inference-failed"))
 _CODES = {
     "unauthorized": "invalid_api_key",

@@ -40,7 +40,7 @@ from service.tasks.view import Sequences, View
 T = TypeVar("T")
 
 # Planning runs on the event loop for small requests of at most this many tokens, in about 0.5 ms: a thread
-# takes 0.1 ms to begin and to end. Lists of options and of chunks are long only in large bodies.
+# takes 0.1 ms to start and to end. Lists of options and of chunks are long only in large bodies.
 _FEW_TOKENS, _SMALL_BYTES = 1000, 8192
 
 
@@ -49,9 +49,9 @@ class Holding:
     """Memory that planning needs, and that is reserved before anything is planned."""
 
     most: Callable[[Sequence[Encoding]], tuple[int, Sequence[Expected]]]
-    """Bounds it, given the tokens of all inputs, and says what to expect of each item if that is known."""
+    """Bounds this memory, given the tokens of all inputs; also returns what to expect of items, if known."""
     kept: Callable[[Sequence[View]], int]
-    """Counts what the plans hold after all."""
+    """Counts the bytes that the finished plans really hold."""
 
 
 @dataclass
@@ -66,17 +66,17 @@ class Exchange:
     seconds: float
     until: float
     value: Callable[[Item], Any] | None = None
-    """What the protocol writes of an item, if its responses are values without names."""
+    """What the protocol writes for an item, if its responses are values without names."""
     frame: Frame | None = None
-    """What stands around these values, given the number of tokens run."""
+    """What stands before and after these values, given the number of tokens run."""
     cutting: str = 'leave out "truncate": false'
-    """What to change for too long a text to be cut, for errors; "" where it never is."""
+    """What to change so that too long a text is cut, for errors; "" where texts never are."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """What the request calls options of tasks, where it has other names."""
+    """Option of a task -> the name that it has in the request, where that is another."""
     copies: int = 1
-    """How often the response has each value."""
+    """How many times the response contains each value."""
     decimals: int | None = None
-    """Of maps and statistics in JSON; None for all that a float32 has."""
+    """Decimals of maps and statistics in JSON; None for all that a float32 has."""
     alone: bool = False
     """Whether the value of the only item is the response, without a list around it."""
     tokenize_s: float = 0.0
@@ -129,7 +129,7 @@ class Exchange:
         return self.names.get(first, first) + dot + rest
 
     async def off_loop(self, work: Callable[[], T], tokens: int) -> T:
-        """Run work on this number of tokens in a thread, and directly for a small request of few tokens."""
+        """Run work on this number of tokens in a thread, or directly if they are few in a small body."""
         small = tokens <= _FEW_TOKENS and self.context.permit.body_bytes <= _SMALL_BYTES
         return work() if small else await off_loop(work)
 
@@ -146,11 +146,11 @@ class Exchange:
     ) -> list[Encoding]:
         """Tokenize texts, each preceded by the prompt; raises the 413 if the prompt makes them too large.
 
-        `place` is the option of a text, by its index. `query` is a text that a request has once and that is
-        part of all texts: the 413 holds for it as it does for the prompt. `role` is that of the texts, for a
-        model of late interaction. May be called several times. Raises OptionError for a prompt that pairs
-        cannot have, and, unless none `runs`, NoTokens for a text of which nothing is left that the model
-        could run.
+        `place` names the option that has the text of an index. `query` is a text that the request has once
+        but that is part of each of the texts: the 413 applies to it as to the prompt. `role` is the role of
+        the texts in late interaction. May be called several times. Raises OptionError if the texts are pairs
+        and cannot have a prompt, and, if the texts will be run (`runs`), NoTokens for a text that has no
+        tokens left to run.
         """
         repeated, tokenizer = 0, self.engine.tokenizer_of(role)
         prompt = prompt or tokenizer.own_prompt or ""
@@ -165,7 +165,7 @@ class Exchange:
         body_bytes = 0 if self._body_charged else permit.body_bytes
         self._body_charged = True
         permit.body_bytes += repeated
-        # At most one token per byte and what a role adds, and at most what is kept of each input.
+        # At most one token per byte plus what a role adds, and no more than are kept of each input.
         tokens = permit.body_bytes + len(texts) * tokenizer.added
         kept = len(texts) * (truncation.most or self.engine.info.max_length)
         most = TOKEN_BYTES * min(tokens, kept)
@@ -184,7 +184,7 @@ class Exchange:
         tokens = sum([len(encoding.token_ids) for encoding in encodings])
         record.tokens = (record.tokens or 0) + tokens
         self._transient = most - TOKEN_BYTES * tokens
-        # An empty query that a table weighs has no words.
+        # A query whose words are weighed by a table may have none.
         if runs and not (role == "query" and has_query_table(self.engine.info)):
             self._check_tokens(encodings, place)
         if (changes := self._changes) is not None:
@@ -200,7 +200,7 @@ class Exchange:
         overlap: int | None,
         place: Callable[[int], str] = "inputs.{}".format,
     ) -> tuple[list[Encoding], list[LongWindows | None]]:
-        """Tokenize texts as `tokenize` does, but as a whole; returns the windows over those that are long.
+        """Tokenize texts as `tokenize` does, but whole; also returns the windows over those that are long.
 
         Each window repeats `overlap` tokens of the one before. Raises the errors of `windows_over`, and
         OptionError if the request has interventions and a text is read in windows.
@@ -218,14 +218,14 @@ class Exchange:
 
     def _check_tokens(self, encodings: Sequence[Encoding], place: Callable[[int], str]) -> None:
         if not self.engine.info.layers:
-            return  # of a table of token vectors, a text without tokens has a vector: 0
+            return  # a table of token vectors gives even a text without tokens a vector: 0
         pools_prompt = self.engine.info.include_prompt
         for index, encoding in enumerate(encodings):
             if len(encoding.token_ids) <= (0 if pools_prompt else encoding.prompt_length):
                 raise NoTokens(field=self.name(place(index)))
 
     def tokenized(self, seconds: float) -> None:
-        """Record how long the tokenizer took for something else than `tokenize`."""
+        """Record how long the tokenizer took for work other than that of `tokenize`."""
         self.tokenize_s = seconds
         self.state.metrics.stages(self.engine.name, tokenize=seconds)
 
@@ -261,10 +261,10 @@ class Exchange:
         ways: Ways | str,
         holding: Holding | None = None,
     ) -> Response:
-        """Compute what each input returns, and answer with an item for each.
+        """Compute what is to be returned for each input, and answer with an item for each.
 
-        `view` plans an input, by its index and its tokens. Raises the 413 for a response that could be too
-        large before computing anything: `ways` say how to make it smaller. Raises what `view` raises,
+        `view` plans an input, given its index and its tokens. Before anything is computed, the 413 is raised
+        if the response could be too large: `ways` say how to make it smaller. Also raises what `view` raises,
         OverloadedError, InferenceError and Problem.
         """
         work, most = Work.of(encodings), 0
@@ -305,12 +305,12 @@ class Exchange:
         return Delivery(self.request, self.context, self.state, self.engine.name, style, work, size)
 
     def stream(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> AsyncGenerator[Arrivals, None]:
-        """Compute outputs that arrive one after the other."""
+        """Compute outputs, and return a stream of them as they arrive."""
         self._begin_queue()
         return self.engine.stream(encodings, self._changed(wants), self.context.permit)
 
     def take_changes(self) -> Changes | None:
-        """Return the interventions of the request, if any; what runs has them then only if it says so."""
+        """Take the request's interventions, if any: from then on, `run` and `stream` do not apply them."""
         changes, self._changes = self._changes, None
         return changes
 
@@ -319,7 +319,7 @@ class Exchange:
         return wants if self._changes is None else self._changes.add_to(wants)
 
     async def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> Result:
-        """Compute all outputs, of which a response will be made; raises as `answer` does."""
+        """Compute all outputs that a response will be made of; raises as `answer` does."""
         self._begin_queue()
         result = await self.engine.submit(encodings, self._changed(wants), self.context.permit)
         self._computed(result)
@@ -328,7 +328,7 @@ class Exchange:
     async def run_each(
         self, encodings: Sequence[Encoding], wants: Sequence[Want], take: Callable[[int, Output], None]
     ) -> None:
-        """Do what `run` does, but hand on each output with its index as it arrives, so that few are kept."""
+        """Do what `run` does, but pass each output to `take` as it arrives, so that only few are kept."""
         start, waited_s = time.perf_counter(), None
         async with aclosing(self.stream(encodings, wants)) as stream:
             async for arrivals in stream:
@@ -339,7 +339,7 @@ class Exchange:
         self._computed(Result([], queue_s, time.perf_counter() - start - queue_s))
 
     def _begin_queue(self) -> None:
-        """Wait with no more memory than is needed."""
+        """Begin to wait, and release the memory that is not needed any more."""
         self.context.record.stages.begin("queue")
         if unused := self._unused():
             self.state.memory.release_part(self.context.permit, unused)
@@ -364,9 +364,9 @@ class Exchange:
     ) -> None:
         """Reserve memory for a response of at most `size` bytes; `ways` say how to make it smaller.
 
-        `waiting` are further bytes, of arrays that items are made of while they are written; of what was
-        reserved before, `unused` bytes are released. Raises the 413 if `size` exceeds the limit, and the 429
-        if requests hold too much memory.
+        `waiting` counts further bytes, of arrays that items are made from while they are written. `unused`
+        bytes of what was reserved before are released. Raises the 413 if `size` exceeds the limit, and the
+        429 if requests hold too much memory.
         """
         check_response(self.state, size, ways)
         memory, permit = self.state.memory, self.context.permit
@@ -377,14 +377,14 @@ class Exchange:
             raise
 
     def _unused(self) -> int:
-        """Return the bytes that are reserved and not needed any more, which the caller releases."""
+        """Return how many reserved bytes are not needed any more; the caller has to release them."""
         unused, self._transient = self._transient, 0
         return unused
 
     async def _check_items(
         self, style: AnswerStyle, expected: Sequence[Expected], size: int, ways: Ways | str
     ) -> None:
-        """Raise the 413 for items that could have more bytes than the limit: `size` in all."""
+        """Raise the 413 if the items, of at most `size` bytes in all, could exceed the limit."""
         limit = self.state.max_response_bytes
         if size > limit:
             if isinstance(ways, str):

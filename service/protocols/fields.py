@@ -29,11 +29,11 @@ T_co = TypeVar("T_co", covariant=True)
 
 Indices = tuple[int, ...]
 MAX_IDS = MAX_VALUES
-"""Token ids of one request to decode: its body is parsed as it is."""
+"""The most token ids in one request, whose body is then parsed as it is."""
 
 
 def invalid(field: str | None, message: str) -> PydanticCustomError:
-    """Make the error of a field, None for the one that is read; `message` continues after its name."""
+    """Make the error of `field`, or if None of the field being read; `message` follows the field's name."""
     return PydanticCustomError("invalid", "{message}", {"field": field, "message": message})
 
 
@@ -49,7 +49,7 @@ class Options(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _limit_fields(cls, value: object) -> object:
-        """Refuse an object of far more fields than there are for their number, without an error for each."""
+        """Refuse an object with far too many fields in a single error, not with one for each field."""
         fields = cls.__pydantic_fields__
         if isinstance(value, dict) and len(value) > len(fields) + _UNKNOWN:
             raise invalid(None, f"has {len(value)} fields, and there are {len(fields)}: {', '.join(fields)}")
@@ -126,7 +126,7 @@ def texts_or_pairs(value: object) -> Sequence[Text]:
 
 
 def text_list(value: object, field: str, more: str = "") -> list[str]:
-    """Read a list of at least one text; `more` says what else the request may have in its place."""
+    """Read a list of at least one text; `more` says, for errors, what an item may be besides a string."""
     if not isinstance(value, list) or not value:
         raise invalid(field, "must be a non-empty list of strings")
     if (wrong := first_other(value, str)) is not None:
@@ -135,7 +135,7 @@ def text_list(value: object, field: str, more: str = "") -> list[str]:
 
 
 def text_of(one: object) -> object:
-    """Return the text of an object; what else it has in `text`, such as ids, is no input of its own."""
+    """Return the `text` of an object if that is a string; return anything else as it is."""
     return one["text"] if isinstance(one, dict) and isinstance(one.get("text"), str) else one
 
 
@@ -159,7 +159,7 @@ class Listed(Generic[T_co]):
         return len(self.inputs)
 
     def place(self, field: str, index: int) -> str:
-        """Name the place of an input in the request, whose inputs are in `field`."""
+        """Return the place of an input in the request, such as `inputs.3` for the `field` "inputs"."""
         return field if self.flat else f"{field}.{index}"
 
 
@@ -185,13 +185,13 @@ def _integers(value: object, place: str, field: str) -> Sequence[int]:
 
 
 def check_total(ids: int, field: str) -> None:
-    """Raise the error of more token ids, in all lists of a field, than a request may have."""
+    """Raise an error if the lists of a field have more token ids in all than a request may have."""
     if ids > MAX_IDS:
         raise invalid(field, f"has {ids} ids and the limit is {MAX_IDS}: split them into several requests")
 
 
 def whole_numbers(value: list[object], field: str) -> Sequence[int]:
-    """Check a list as `WholeNumber` does each item, at a tenth of the time: there may be thousands."""
+    """Check each item of a list as `WholeNumber` does, in a tenth of the time: there may be thousands."""
     if set(map(type, value)) <= {int}:
         return cast(Sequence[int], value)
     numbers = cast(list[float], value[: first_other(value, int, float)])
@@ -239,7 +239,7 @@ CellCount = Annotated[int, Field(ge=1, le=256), BeforeValidator(_whole)]
 
 
 def _most_tokens(value: object, info: ValidationInfo) -> int:
-    """Read a limit of tokens, which may be -1 for that of the model."""
+    """Read a limit of tokens; -1 is the model's."""
     field = str(info.field_name)
     limit = whole_number(value, field)
     if limit != -1 and limit < 1:

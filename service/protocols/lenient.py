@@ -1,4 +1,4 @@
-"""Requests of other protocols: fields that are unknown or null are ignored, as the originals do."""
+"""Requests of other protocols: unknown fields and null ones are ignored, as the original servers do."""
 
 import json
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Asked(Fields, RequestSchema):
     model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
 
     def sent(self, *names: str) -> dict[str, Any]:
-        """Return those of some fields that the request has."""
+        """Return the values of these fields, without the fields that the request does not have."""
         return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
 
@@ -59,7 +59,7 @@ FieldsT = TypeVar("FieldsT", bound=Fields)
 
 
 def checked(schema: type[FieldsT], value: object) -> FieldsT:
-    """Check a body that was parsed; raises Problem."""
+    """Check a parsed body against a schema; raises Problem."""
     try:
         return schema.model_validate(value)
     except ValidationError as error:
@@ -67,9 +67,9 @@ def checked(schema: type[FieldsT], value: object) -> FieldsT:
 
 
 def cut_to(most: int | None, side: Side | None, *, allowed: bool) -> Truncation:
-    """Return the truncation of vLLM's `truncate_prompt_tokens`, which is from the left unless `side` is said.
+    """Return the truncation for vLLM's `truncate_prompt_tokens`: from the left, unless a `side` is given.
 
-    Without a limit, or with -1, it is the model's; texts may be cut to that of the model if it is `allowed`.
+    `most` is its limit, -1 for the model's. With None, texts are cut to the model's limit, if `allowed`.
     """
     if most is None:
         return Truncation(allowed=allowed, side=side)
@@ -77,7 +77,7 @@ def cut_to(most: int | None, side: Side | None, *, allowed: bool) -> Truncation:
 
 
 def agree(fields: Mapping[str, object]) -> None:
-    """Raise the error of fields that mean the same, of which two have different values."""
+    """Raise an error if fields that mean the same have different values."""
     for (first, one), (second, other) in pairwise(fields.items()):
         if one != other:
             this, that = (json.dumps(writable(value)) for value in (one, other))

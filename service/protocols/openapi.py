@@ -41,7 +41,7 @@ _NOT_LISTED = {"not-found", "method-not-allowed", *NOT_OF_INFERENCE}  # occur fo
 def operation_id(endpoint: Endpoint, method: str) -> str:
     """Name an operation by its path, such as `encode`: generated clients use it as the method name.
 
-    Further methods of a path have theirs in the name.
+    If a path has several methods, the names of all but the first end in the method.
     """
     name = endpoint.documented_path.strip("/").replace("/{", "_by_").replace("}", "").replace("/", "_")
     return name if method == endpoint.methods[0] else f"{name}_{method.lower()}"
@@ -64,7 +64,7 @@ def build_openapi(app: FastAPI, version: str, endpoints: Endpoints, *, keys: boo
     schema["tags"] = [{"name": tag} for tag in tags]
     if keys:
         schema["components"]["securitySchemes"] = {"bearer": _BEARER}
-    # FastAPI's own, of parameters in paths: the errors here are those of the endpoints.
+    # FastAPI's own errors, for parameters in paths: the endpoints here have errors of their own.
     for unused in ("HTTPValidationError", "ValidationError"):
         schema["components"]["schemas"].pop(unused, None)
     for endpoint in endpoints:

@@ -63,7 +63,7 @@ class ServedModel(BaseModel):
     longest_text_s: float
 
 
-# Fields that say what those of the same name say of a model.
+# The fields that are copied from `ModelInfo`, which has them under the same names.
 _AS_IN_INFO = ServedModel.model_fields.keys() & {one.name for one in fields(ModelInfo)}
 
 

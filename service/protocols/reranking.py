@@ -39,16 +39,16 @@ from service.tasks.results import Expected, Item, lengths
 from service.tasks.view import View
 
 _TEXT_PLACE = "texts.{}".format
-# Copies of the vectors while they are compared: those of the batches, an array of them, one of unit length.
+# Copies of the vectors while they are compared: from the batches, in one array, and scaled to unit length.
 _COPIES = 3
-# Products that are computed in the time in which a token is planned.
+# How many products are computed in the time that planning a token takes.
 _PRODUCTS_PER_TOKEN = 300
-# The fields of a ranked text besides the text itself, and a control character in it.
+# Bytes of JSON for the fields of a ranked text besides the text, and for a control character in the text.
 _RANKED_BYTES, _ESCAPED_BYTES = 192, 6
 
 
 async def rank(exchange: Exchange, options: RankOptions) -> Response:
-    """Answer with the texts in order, by the method of the model."""
+    """Answer with the texts in order, ranked by the model's method."""
     method = choose_method(exchange.engine, exchange.state.engines, options.weights)
     options.check_method(method)
     if options.text_tokens is not None:
@@ -66,11 +66,11 @@ async def rank(exchange: Exchange, options: RankOptions) -> Response:
 
 
 async def _cut(exchange: Exchange, texts: Sequence[str], most: int) -> list[str]:
-    """Cut texts after this number of tokens, before they become parts of pairs."""
+    """Cut each text after its first `most` tokens, before the texts are ranked."""
     record = exchange.context.record
     counted = record.tokens
     encodings = await exchange.tokenize(texts, Truncation(side="right"), place=_TEXT_PLACE, runs=False)
-    record.tokens = counted  # they run, and count, as parts of what is made of them
+    record.tokens = counted  # these tokens are counted when the texts are ranked
     tokens = sum(map(len, encodings))
 
     def cut() -> list[str]:
@@ -171,7 +171,7 @@ async def _late_interaction(exchange: Exchange, options: RankOptions) -> Respons
 
 
 async def _hybrid(exchange: Exchange, options: RankOptions, weights: HybridWeights) -> Response:
-    """Score the texts by all vectors of a hybrid model that have a weight, from one pass of each text."""
+    """Score the texts by each kind of vector that has a weight, all from one pass of a hybrid model."""
     info, truncation = exchange.engine.info, options.truncation
     plan = plan_encode(OWN_VECTORS if weights.sentence else NO_VECTORS, info, info.default_task)
     prompts = prompt_for("query", info), prompt_for("document", info)
@@ -216,14 +216,14 @@ async def _apart(
 
 
 async def _tokenize_pairs(exchange: Exchange, options: RankOptions) -> list[Encoding]:
-    """Tokenize the query with each text, after the prompt."""
+    """Tokenize the pairs of the query and each text, with the prompt before each pair."""
     prompt = choose_prompt(exchange.engine.info, options.prompt_name, options.prompt)
     pairs = [(options.query, text) for text in options.read]
     return await exchange.tokenize(pairs, options.truncation, prompt, _TEXT_PLACE, options.query)
 
 
 def _place(index: int) -> str:
-    """Name the field of a text, the first of which is the query."""
+    """Name the field of the text at an index; the text at 0 is the query."""
     return _TEXT_PLACE(index - 1) if index else "query"
 
 
@@ -255,7 +255,7 @@ class _Answer:
         self._encodings = encodings
 
     def reserve(self, expected: Iterable[Expected]) -> None:
-        """Reserve memory for the largest items, apart from what all have; raises the 413 and the 429."""
+        """Reserve memory for the largest of these items and their texts; raises the 413 and the 429."""
         options, exchange = self._options, self._exchange
         items = [one for one, _ in zip(expected, options.texts, strict=False)]
         sizes = [bound_item(self.style, one) for one in items]
@@ -269,7 +269,7 @@ class _Answer:
         exchange.reserve_answer(self.style, self.size, *ways)
 
     def _total(self, count: int, *, texts: bool = True) -> Total:
-        """Return what bounds a response of the `count` largest items, with or without their texts."""
+        """Return a function that bounds a response of the `count` largest items, with or without texts."""
         options = self._options
         returned = options.texts if options.return_texts and texts else [""] * len(options.texts)
         ranked_bytes = [_RANKED_BYTES + _ESCAPED_BYTES * len(text) for text in returned]

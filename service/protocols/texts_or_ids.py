@@ -1,4 +1,4 @@
-"""Inputs that are texts or token ids, which run as they are sent, and mixtures of them."""
+"""Inputs that are texts, token ids, which run as they are sent, or a mixture of both."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -52,8 +52,8 @@ async def tokenize_inputs(
 ) -> list[Encoding]:
     """Tokenize texts, and take ids as they are; with a prompt, ids are turned into text to put it before.
 
-    `field` has the inputs, and `role` is that of texts. Raises OutOfRange for an id that no token has, and
-    InputTooLong.
+    `field` is the request's field with the inputs, and `role` is the role of its texts. Raises OutOfRange for
+    an id that no token has, and InputTooLong.
     """
     place = partial(listed.place, field)
     texts = {i: one for i, one in enumerate(listed.inputs) if isinstance(one, str)}

@@ -1,4 +1,4 @@
-"""What would make a response small enough: suggestions in errors. Each is checked before it is made."""
+"""Suggestions in errors of what would make a response small enough, each checked before it is made."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,25 +12,25 @@ from service.tasks.results import SUMMARY
 
 _MAPS = ("attention", "top_keys", "top_weights", "residual")
 VECTORS_OF = {"query_vectors": "query", "key_vectors": "key", "output_norms": "query"}
-"""Arrays of heads, and whose positions their third axis has."""
+"""Arrays of vectors or norms per head -> the axis of a map, query or key, that is their third axis."""
 _MOST_CELLS = 256
-"""Of a thumbnail, along an axis."""
+"""The most cells of a thumbnail along an axis."""
 
 
 def fewer_inputs(refused: TooLarge) -> list[str]:
-    """Suggest to send fewer inputs."""
+    """Suggest sending fewer inputs."""
     most = refused.inputs()
     return [f"send at most {most} of the inputs"] if most else []
 
 
 def fewer(refused: TooLarge, field: str, axes: Mapping[str, int]) -> list[str]:
-    """Suggest to choose fewer entries of some arrays by a field of the request; `axes` are theirs."""
+    """Suggest choosing fewer entries in `field`; `axes` has the axis of each array that this shortens."""
     most = refused.most(cut(axes), max(refused.length(*one) for one in axes.items()))
     return [f"choose at most {most} of the `{field}`"] if most else []
 
 
 def smaller_maps(maps: AttendOptions, exchange: Exchange, refused: TooLarge) -> list[str]:
-    """Suggest options with which the maps and the summary of a response would be small enough."""
+    """Suggest options that would make the maps and the summary of a response small enough."""
     name, axes = exchange.name, refused.style.axes or ()
     every = {array for item in refused.items for array in item.arrays}
     ways = []
@@ -51,7 +51,7 @@ def smaller_maps(maps: AttendOptions, exchange: Exchange, refused: TooLarge) -> 
 
 
 def _reduced_maps(maps: AttendOptions, exchange: Exchange, refused: TooLarge) -> list[str]:
-    """Suggest to aggregate heads, and to return less than maps."""
+    """Suggest aggregating heads, and returning thumbnails or the largest weights in place of maps."""
     name, ways = exchange.name, []
     if maps.aggregate == "none" and refused.fits(_aggregated):
         ways.append(f'set `{name("aggregate")}` to "mean"')
@@ -72,7 +72,7 @@ def _reduced_maps(maps: AttendOptions, exchange: Exchange, refused: TooLarge) ->
 
 
 def _other_numbers(maps: AttendOptions, exchange: Exchange, refused: TooLarge) -> list[str]:
-    """Suggest to write the numbers in fewer digits, or in bytes."""
+    """Suggest writing numbers with fewer digits, as bytes, or as a smaller type."""
     parsed, style, ways = exchange.parsed, refused.style, []
     dtypes: list[ArrayType] = ["float32", "float16", "uint8"]
     if maps.weights == "score":  # may be negative
@@ -95,7 +95,7 @@ def _other_numbers(maps: AttendOptions, exchange: Exchange, refused: TooLarge) -
 
 
 def _aggregated(arrays: Arrays) -> Arrays:
-    """Drop the axis of heads of maps, which is the second."""
+    """Drop the head axis of maps, which is their second."""
     maps = (*_MAPS, "thumbnails")
     return {name: (shape[0], *shape[2:]) if name in maps else shape for name, shape in arrays.items()}
 
@@ -113,7 +113,7 @@ def _top(k: int) -> Change:
 
 
 def _instead(reduced: Callable[[tuple[int, ...]], Arrays]) -> Change:
-    """Return how arrays change if something else is returned instead of maps, or of what is left of them."""
+    """Return the change that puts `reduced` arrays in the place of maps, or of what maps were reduced to."""
 
     def change(arrays: Arrays) -> Arrays:
         shape = next(arrays[name] for name in ("attention", "thumbnails", "top_weights") if name in arrays)

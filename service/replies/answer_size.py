@@ -1,4 +1,4 @@
-"""An upper bound on a response's size, of shapes and tokens, known before anything is computed.
+"""An upper bound on a response's size, from shapes and tokens, before anything is computed.
 
 For binary formats it is close to the actual size. Compression is ignored.
 """
@@ -14,7 +14,7 @@ from service.tasks.results import VECTORS, Column, Expected
 
 # The digits of a position, a comma and a bracket.
 _LABEL_BYTES = 10
-# Of a token in each column, with its comma, quotes and brackets; of a name besides its text.
+# Bytes of one token in each column, with its comma, quotes and brackets; for `tokens`, without the text.
 _COLUMN_BYTES: Mapping[Column, int] = {
     "tokens": 5,
     "token_ids": 12,
@@ -30,22 +30,22 @@ _ANSWER_BYTES = 256
 
 
 def bound(style: AnswerStyle, expected: Iterable[Expected]) -> int:
-    """Bound the bytes of an uncompressed response of such items."""
+    """Bound the bytes of an uncompressed response with such items."""
     return bound_head(style) + sum([bound_item(style, item) for item in expected])
 
 
 def bound_head(style: AnswerStyle) -> int:
-    """Bound what a response has besides its items."""
+    """Bound the bytes of a response without its items."""
     return _ANSWER_BYTES + 6 * len(style.model)
 
 
 def bound_item(style: AnswerStyle, item: Expected) -> int:
-    """Bound one item of such a response."""
+    """Bound the bytes of one item of a response."""
     return bound_columns(style, item) + bound_arrays(style, item.arrays, item.names)
 
 
 def bound_columns(style: AnswerStyle, item: Expected) -> int:
-    """Bound what an item has besides its arrays."""
+    """Bound the bytes of an item without its arrays."""
     form = FORMATS[style.format]
     size = strings = item.column_bytes
     if item.encoding is not None and style.value is None:
@@ -57,26 +57,26 @@ def bound_columns(style: AnswerStyle, item: Expected) -> int:
 
 
 def bound_arrays(style: AnswerStyle, arrays: Mapping[str, tuple[int, ...]], names: Mapping[str, int]) -> int:
-    """Bound the arrays of an item, by their names and shapes, and the `names` of their numbers."""
+    """Bound the bytes of an item's arrays, given as shapes by name, and of the `names` of their numbers."""
     form = FORMATS[style.format]
     size = sum(
         [form.array_bytes(style, name, style.stored_shape(name, shape)) for name, shape in arrays.items()]
     )
     if not names:
         return size
-    # Each list of names has two brackets and a comma; in a string, quotes and backslashes have one more.
+    # Each list of names has two brackets and a comma; in a string, quotes and backslashes take one byte more.
     text = sum([math.prod(arrays[name]) * (each + 3) for name, each in names.items()])
     return size + text * (2 if form.quoted else 1)
 
 
 @cache
 def _bytes_of_token(columns: tuple[Column, ...]) -> int:
-    """Bound a token in some columns, without the text of its name."""
+    """Bound the bytes of one token in some columns, without its text."""
     return sum(map(_COLUMN_BYTES.__getitem__, columns))
 
 
 def waiting_bytes(style: AnswerStyle, expected: Iterable[Expected]) -> int:
-    """Count the bytes of arrays that wait for the others: vectors to be quantized, and what items hold."""
+    """Count the bytes held while other outputs are awaited: vectors to be quantized, and what items hold."""
     size = 0
     for item in expected:
         size += item.held_bytes

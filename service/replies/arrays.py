@@ -24,7 +24,7 @@ _BELOW_ONE = 1 - 2.0**-24
 _SMALLEST_SCALE = 2.0**-126
 # Error in uint8 steps: half a step for rounding, plus float32's error in p × 255 and in stored × scale.
 _STEPS_OFF = 0.5 + 2.0**-14
-# In a file: an array's name, type and shape, twice in a ZIP.
+# Bytes of an array's name, type and shape in a file, with both copies that a ZIP has.
 _MEMBER_BYTES = 400
 
 
@@ -43,7 +43,7 @@ class Stored:
         return self.array.size * self.dtype.itemsize
 
     def pieces(self) -> Iterator[memoryview]:
-        """Yield the bytes, in pieces of half a megabyte; an array that has the stored type is not copied."""
+        """Yield the bytes, in pieces of half a megabyte; an array in its stored type is not copied."""
         flat = np.ascontiguousarray(self.array).reshape(-1)
         step = _PIECE_BYTES // flat.itemsize
         for start in range(0, flat.size, step):
@@ -62,7 +62,7 @@ class Packed:
 
 
 def array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
-    """Bound an array in a file: its numbers, and its name, type and shape, which a ZIP has twice."""
+    """Bound the bytes of an array in a file: its numbers, and its name, type and shape (twice in a ZIP)."""
     itemsize = 4
     if style.quantizes(name) or (name in MAPS and style.dtype == "uint8"):
         itemsize = 1
@@ -72,11 +72,11 @@ def array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
 
 
 def pack(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Packed:
-    """Choose the types and the scale, and write the rest of the response; reads every array once.
+    """Choose the arrays' types and scale, and write the rest of the response; reads every array once.
 
     The rest declares `dtype`, `scale` and `max_error`, an upper bound on the difference between a number that
-    a reader gets and the one computed in float32. It is 0.0 for float32; statistics are always float32.
-    `float32_arrays` names arrays that were to be float16 but have a number beyond its range.
+    a reader gets and the one computed in float32. The bound is 0.0 for float32; statistics are always
+    float32. `float32_arrays` names arrays that were to be float16, but have a number beyond its range.
     """
     items = list(items)
     scale = _scale(style, [array for item in items for name, array in item.arrays.items() if name in MAPS])
@@ -106,7 +106,7 @@ def _dumps(fields: Mapping[str, Any]) -> bytes:
 
 
 def cut(text: bytes) -> Iterator[memoryview]:
-    """Split bytes into pieces."""
+    """Split bytes into pieces of half a megabyte."""
     for start in range(0, len(text), _PIECE_BYTES):
         yield memoryview(text)[start : start + _PIECE_BYTES]
 
@@ -130,7 +130,7 @@ def _scale(style: AnswerStyle, maps: list[NDArray[Any]]) -> float:
 def _stored_as(
     style: AnswerStyle, array: NDArray[Any], scale: float, *, is_map: bool
 ) -> tuple[np.dtype[Any], float]:
-    """Choose an array's stored type; returns it and the maximum error."""
+    """Choose an array's stored type; returns the type and the maximum error."""
     dtype = array.dtype
     if not is_map and dtype != np.float32:
         return dtype, 0.0  # int32 positions, or quantized vectors

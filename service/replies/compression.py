@@ -16,7 +16,7 @@ else:
     from backports import zstd
 
 CODINGS = ("zstd", "gzip")
-"""The codings that are chosen from, in order of preference, unless a protocol's clients know others."""
+"""The codings to choose from, in order of preference, unless a protocol's clients know others."""
 MIN_BYTES = 16 * 1024
 """Smaller responses are sent uncompressed."""
 
@@ -31,9 +31,9 @@ class Encoder(NamedTuple):
     add: Callable[[bytes | memoryview], bytes]
     """Compresses a piece."""
     flush: Callable[[], bytes]
-    """Returns what is needed to decompress all so far."""
+    """Returns the bytes that are still needed to decompress everything so far."""
     end: Callable[[], bytes]
-    """Returns the end."""
+    """Returns the end of the compressed response."""
 
 
 def encoder(coding: str) -> Encoder:
@@ -50,8 +50,8 @@ def encoder(coding: str) -> Encoder:
 def choose_coding(accept_encoding: str, codings: tuple[str, ...] = CODINGS) -> str | None:
     """Choose from an Accept-Encoding header (RFC 9110 §12.5.3), None for no coding.
 
-    The largest q-value wins, then the order of `codings`; no coding wins only with a larger q-value. If none
-    of them is allowed, an uncoded response is better than an error.
+    The largest q-value wins, then the order of `codings`; `identity` wins only with a larger q-value. If
+    none is allowed, an uncoded response is better than an error.
     """
     qualities: dict[str, float] = {}
     for coding, quality in parse_accept_header(accept_encoding, Accept):
@@ -64,7 +64,7 @@ def choose_coding(accept_encoding: str, codings: tuple[str, ...] = CODINGS) -> s
 
 
 def compress(content: bytes, coding: str) -> bytes:
-    """Compress what is sent many times, with one of the CODINGS, smaller than an encoder would."""
+    """Compress content that is sent many times with one of the CODINGS, to fewer bytes than an encoder."""
     if coding == "zstd":
         return zstd.compress(content, level=_BEST_ZSTD)
     return gzip.compress(content, mtime=0)

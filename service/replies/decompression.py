@@ -10,7 +10,7 @@ _MOST_GROWTH = 1032
 
 
 class DamagedError(Exception):
-    """A body is not of its coding, is cut short, or has bytes after its end."""
+    """A body is invalid in its coding, is cut short, or has bytes after its end."""
 
 
 class LargerError(Exception):

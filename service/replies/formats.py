@@ -18,11 +18,11 @@ class Form:
     write: Callable[[AnswerStyle, Iterable[Item], int], tuple[int | None, Iterator[Piece]]]
     """Writes items and the number of tokens run; returns the size if it is known, and the pieces."""
     array_bytes: Callable[[AnswerStyle, str, tuple[int, ...]], int]
-    """Bounds an array of this name and shape."""
+    """Bounds the bytes of an array with this name and shape."""
     binary: bool = False
     """Whether arrays are written as bytes, not as text."""
     quoted: bool = False
-    """Whether the rest of the response is JSON in a string of JSON, which escapes quotes and backslashes."""
+    """Whether the rest of the response is JSON within a JSON string, which escapes quotes and backslashes."""
 
 
 FORMATS: dict[Format, Form] = {

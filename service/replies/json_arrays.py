@@ -21,7 +21,7 @@ PIECE_VALUES = 50_000
 TABLE_DECIMALS = 6
 """Maximum number of decimals for which the lookup table is used (ten megabytes for six)."""
 FEW_VALUES = 1000
-"""For as many values, the lookup table is not faster."""
+"""The most values for which the lookup table is not faster."""
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 
 
@@ -30,7 +30,7 @@ def array_text(
 ) -> Iterator[bytes | memoryview]:
     """Write an array of float32 or integers, of any shape, as nested lists, in pieces.
 
-    `decimals` (1 to 9) rounds to the nearest, None writes the shortest text that parses to the same float32.
+    `decimals` (1 to 9) rounds to nearest; None writes the shortest text that parses to the same float32.
     Numbers of a `unit` array are clipped to [0, 1]; those of other arrays must be finite.
     """
     if decimals is not None and unit and decimals <= TABLE_DECIMALS and array.size > FEW_VALUES:
@@ -70,7 +70,7 @@ def text_size(shape: tuple[int, ...], number: int) -> int:
 def _in_pieces(
     array: NDArray[Any], write: Callable[[NDArray[Any]], bytes | memoryview]
 ) -> Iterator[bytes | memoryview]:
-    """Split along the first axes if one piece would be too large; `write` writes a part with its brackets."""
+    """Write in one piece, or split along the first axes; `write` writes a part with its brackets."""
     if array.size <= PIECE_VALUES:
         yield write(array)
         return
@@ -89,7 +89,7 @@ def _in_pieces(
 
 
 def _look_up(array: FloatArray, decimals: int) -> memoryview:
-    """Write a non-empty array: every number has the same width, and so has every list."""
+    """Write a non-empty array, where every number has the same width, and so has every list of an axis."""
     table, record = _table(decimals)
     scaled = np.multiply(array, 10.0**decimals, dtype=np.float64)  # float32 would sometimes misround
     np.rint(scaled, out=scaled)

@@ -1,4 +1,4 @@
-"""Items -> JSON: one document for all of them, or a line for each (ndjson); and a bound on an array in it."""
+"""Writes items as JSON: one document for all of them, or a line for each (ndjson); bounds an array's text."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ Piece = bytes | memoryview
 
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
 _PIECE_BYTES = 256 * 1024
-# The name of an array, with its punctuation.
+# Bytes of the name of an array, with its punctuation.
 _NAME_BYTES = 320
-# The longest text of a float32 (-1234567900000000.0), an int32 and an int8, with its comma.
+# Bytes of the longest text of a float32 (-1234567900000000.0), an int32 and an int8, with its comma.
 _FLOAT_BYTES, _INTEGER_BYTES, _BYTE_BYTES = 20, 12, 5
 
 
@@ -41,7 +41,7 @@ class _Numbers:
 
 
 def array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
-    """Bound the text of an array, with its name."""
+    """Bound the bytes of the text of an array, with its name."""
     number = _FLOAT_BYTES
     if style.quantizes(name):
         number = _BYTE_BYTES
@@ -164,7 +164,7 @@ def _dumps(value: Any) -> bytes:
 
 
 def _prepared(value: Any) -> Any:
-    """Prepare what orjson does not write by itself: arrays to be rounded, or not contiguous, and parts."""
+    """Convert what orjson cannot write itself: arrays to be rounded, arrays not contiguous, and `Parts`."""
     if isinstance(value, _Numbers):
         return plain(value.array, value.decimals)
     return plain(value, None) if isinstance(value, np.ndarray) else in_parts(value)

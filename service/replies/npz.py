@@ -20,8 +20,8 @@ from service.tasks.results import Item
 META = "meta"
 """The member with the rest of the response."""
 
-# Sizes and offsets, and counts, from these limits on are written in ZIP64's own fields; the ordinary fields
-# then hold these values as markers.
+# Sizes, offsets and counts that reach these limits are written in ZIP64's own fields; the ordinary fields
+# then hold the limits as markers.
 LIMIT = _SEE_64 = 0xFFFFFFFF
 COUNT_LIMIT = _SEE_64_COUNT = 0xFFFF
 _VERSION, _VERSION_64 = 20, 45
@@ -74,9 +74,9 @@ class _Entry:
 
 
 def archive(style: AnswerStyle, items: Iterable[Item], tokens: int) -> tuple[int, Iterator[Piece]]:
-    """Serialize an archive of the arrays in order, then the rest as the uint8 array `meta`.
+    """Serialize an archive of the arrays in order, followed by the rest as the uint8 array `meta`.
 
-    Returns its size and its pieces.
+    Returns the archive's size and its pieces.
     """
     packed = pack(style, items, tokens)
     meta = np.frombuffer(packed.meta, np.uint8)

@@ -10,9 +10,9 @@ from service.tasks.results import VECTORS, Item
 Format = Literal["json", "npz", "safetensors", "ndjson"]
 ArrayType = Literal["float32", "float16", "uint8"]
 Frame = Callable[[int], tuple[bytes, bytes | Callable[[], bytes]]]
-"""What stands before and after the values of a response, given the number of tokens run.
+"""Returns what stands before and after the values of a response, given the number of tokens run.
 
-What stands after them may be made once they are written.
+The second may be a function, which is called once the values are written.
 """
 
 
@@ -24,9 +24,9 @@ class AnswerStyle:
     float32. `unit` means that maps are probabilities, in [0, 1] up to rounding errors. Items are `listed`
     under `data`; otherwise there is one, whose columns and arrays are fields of the response itself.
     `precision` is that of the vectors, `method` how texts were ranked or explained. A protocol whose
-    responses are values without names has a `value`: what it writes of an item, an array or what orjson
-    writes. Its response is the list of them, or the only one, between the two parts of a `frame`: what it
-    returns for the number of tokens run. Only for JSON, and for the bytes of the only one, as a memoryview.
+    responses are values without names sets `value`, which returns what to write for an item: an array, or
+    anything that orjson writes. The response is then the list of values, or the only one, between the two
+    parts that `frame` returns. This is only for JSON, and for the bytes of a single value, as a memoryview.
     """
 
     model: str
@@ -59,7 +59,7 @@ class AnswerStyle:
         return 4 if self.dtype == "uint8" and not self.unit else 1
 
     def quantizes(self, name: str) -> bool:
-        """Whether an array is one of vectors in another precision than float32."""
+        """Whether an array has vectors that are written in another precision than float32."""
         return self.precision != "float32" and name in VECTORS
 
     def stored_shape(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:

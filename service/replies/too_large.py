@@ -12,18 +12,18 @@ Arrays = Mapping[str, tuple[int, ...]]
 """The shapes of an item's arrays, by name."""
 Change = Callable[[Arrays], Arrays]
 Total = Callable[[AnswerStyle, Sequence[int]], int]
-"""Bounds a response, given the bounds of its items in their order."""
+"""Bounds the bytes of a response, given the bounds of its items in order."""
 Ways = Callable[["TooLarge"], list[str]]
-"""Says what would make it small enough; nothing that would not."""
+"""Lists ways out: only those that would make the response small enough."""
 
 
 def of_all(style: AnswerStyle, sizes: Iterable[int]) -> int:
-    """Bound a response that has all items."""
+    """Bound the bytes of a response with all items."""
     return bound_head(style) + sum(sizes)
 
 
 class TooLarge:
-    """A response of items as `expected` has them, in a style, that could have more bytes than `limit`."""
+    """A response whose `expected` items, in this style, could have more bytes than `limit`."""
 
     def __init__(
         self, style: AnswerStyle, expected: Iterable[Expected], limit: int, total: Total = of_all
@@ -35,24 +35,24 @@ class TooLarge:
         self._columns: dict[Format, list[int]] = {}
 
     def fits(self, change: Change = dict, saved: int = 0, **style: Any) -> bool:
-        """Whether it fits with other arrays, with `saved` bytes less in each item, or in another style."""
+        """Whether it would fit with other arrays, with `saved` fewer bytes per item, or in another style."""
         changed = replace(self.style, **style)
         return self._total(changed, [size - saved for size in self._sizes(change, changed)]) <= self._limit
 
     def most(self, change: Callable[[int], Change], below: int) -> int:
-        """Find the largest number from 1 to before `below` with which it would be small enough; 0 if none.
+        """Find the largest number from 1 to `below` - 1 with which the response would fit; 0 if none.
 
-        `change` says what a number makes of the arrays of an item; a larger one never makes less.
+        `change` turns a number into a change of an item's arrays; a larger number never makes them smaller.
         """
         return largest(lambda number: self.fits(change(number)), below)
 
     def inputs(self) -> int:
-        """Find how many of its items, whichever, would be small enough; 0 if there are that few already."""
+        """Find how many of its items, but not all, would fit, whichever they are; 0 if not even one would."""
         sizes = sorted(self._sizes(dict, self.style), reverse=True)
         return largest(lambda count: self._total(self.style, sizes[:count]) <= self._limit, len(sizes))
 
     def length(self, name: str, axis: int) -> int:
-        """Return the longest of an axis in all arrays of a name; 0 if there are none."""
+        """Return the greatest length of an axis among all arrays with this name; 0 if there are none."""
         return max((item.arrays[name][axis] for item in self.items if name in item.arrays), default=0)
 
     def _sizes(self, change: Change, style: AnswerStyle) -> list[int]:
@@ -69,12 +69,12 @@ class TooLarge:
 
 
 def any_of(ways: Sequence[str]) -> str:
-    """Join ways out as alternatives; at least one."""
+    """Join ways out, of which there is at least one, as alternatives."""
     return f"{', '.join(ways[:-1])}, or {ways[-1]}" if len(ways) > 1 else ways[0]
 
 
 def largest(fits: Callable[[int], bool], below: int) -> int:
-    """Find the largest number from 1 to before `below` that fits, 0 if none does; no larger one fits."""
+    """Find the largest number from 1 to `below` - 1 that fits, 0 if none; all smaller ones must fit, too."""
     low, high = 0, below  # `low` fits, `high` does not
     while high - low > 1:
         middle = (low + high) // 2
@@ -83,7 +83,7 @@ def largest(fits: Callable[[int], bool], below: int) -> int:
 
 
 def cut(axes: Mapping[str, int]) -> Callable[[int], Change]:
-    """Return how arrays change if some of their axes have at most so many entries; `axes` are theirs."""
+    """Return a function from a count to the change that cuts arrays to it, each along its axis in `axes`."""
 
     def cut_to(count: int) -> Change:
         def change(arrays: Arrays) -> Arrays:

@@ -9,16 +9,16 @@ from service.replies.json_writer import Piece, gathered
 from service.replies.style import AnswerStyle
 from service.tasks.results import Item
 
-# The table of formatted probabilities is faster for more (three times).
+# For more values than this, the table of formatted probabilities is faster (three times).
 _MANY_VALUES = 3000
 
 
 def write(
     style: AnswerStyle, items: Iterable[Item], tokens: int, *, whole: bool = False
 ) -> tuple[int | None, Iterator[Piece]]:
-    """Serialize a response: its size if known in advance, and its pieces, produced one at a time.
+    """Serialize a response; returns its size if known in advance, and its pieces, produced one at a time.
 
-    The pieces of a short one, which is sent as a `whole`, are not gathered to larger ones.
+    The pieces of a short response, which is sent as a `whole`, are not joined into larger ones.
     """
     if whole and style.decimals is not None and style.format == "json":
         items = list(items)
@@ -29,7 +29,7 @@ def write(
 
 
 def coded(pieces: Iterable[Piece], encoder: Encoder, *, end: bool) -> Iterator[Piece]:
-    """Compress pieces as they arrive; at the end, finish the coding (`end`) or flush it."""
+    """Compress pieces as they arrive; then finish the coding, if `end`, or flush it."""
     for piece in pieces:
         if part := encoder.add(piece):
             yield part

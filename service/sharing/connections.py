@@ -1,4 +1,4 @@
-"""Spreads connections over workers: those that send requests are passed on to workers that have fewer.
+"""Spreads connections over workers: connections that send requests move to workers that have fewer.
 
 All workers accept from one socket, and whichever is quickest gets a connection, which its client may then
 keep for hours. So that no worker is busy while others idle, a connection may move between two requests: its
@@ -16,7 +16,7 @@ from service.sharing.scoreboard import CONNECTIONS, HEARTBEAT, Counters
 
 # A sibling whose event loop has not run for this long gets no connections: it beats every tenth of a second.
 _ALIVE_NS = 500_000_000
-# Received at once; more wait in the channel.
+# At most this many are received at once; more wait in the channel.
 _MOST = 64
 
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 log = logging.getLogger(__name__)
 
 PART_BYTES = 4 * 2**20
-"""The most that the series of one process take. With one model and all protocols they take a hundredth of it,
-and the system gives memory only to pages that are used."""
+"""The most memory that one process's series take. With one model and all protocols they take a hundredth of
+it, and the system gives memory only to pages that are used."""
 
 # A part begins with the number of bytes that its series take. A series is the lengths of its name and of its
 # numbers, the name, padding to 8 bytes, and the numbers.
@@ -34,7 +34,7 @@ class Series(NamedTuple):
 
 
 class MetricValues:
-    """The parts of `processes` processes, by number from 0. Forked processes share it; create it before."""
+    """Parts of `processes` processes, numbered from 0; create it before forking, so that they share it."""
 
     def __init__(self, processes: int = 1, part_bytes: int = PART_BYTES) -> None:
         memory = memoryview(mmap.mmap(-1, processes * part_bytes))
@@ -46,7 +46,7 @@ class MetricValues:
 
 
 class Part:
-    """The values that one process writes, and those of all to read."""
+    """The values that one process writes, and the parts of all processes to read."""
 
     def __init__(self, own: memoryview, everyones: Sequence[memoryview]) -> None:
         self.everyones = everyones
@@ -61,7 +61,7 @@ class Part:
     def numbers(self, name: bytes, count: int) -> "tuple[memoryview[float], int]":
         """Find a series, or add it with `count` zeros; returns memory and where its first number is in it.
 
-        If there is no room for it, its numbers are seen by no other process, and the log says so once.
+        If there is no room for it, no other process sees its numbers, and the log says so once.
         """
         with self.lock:
             if name not in self._firsts and not self._append(name, count):
@@ -80,12 +80,12 @@ class Part:
                     name.decode(),
                 )
             return False
-        # Zeros, too: a process that ended here may have left something half written.
+        # The zeros are written, too: a process that ended here may have left something half written.
         self.own[start:end] = bytes(end - start)
         _LENGTHS.pack_into(self.own, start, len(name), count)
         self.own[start + _LENGTHS.size : start + _LENGTHS.size + len(name)] = name
         self._firsts[name] = numbers // 8
-        self._used[0] = end - _HEAD_BYTES  # only now is it there for readers
+        self._used[0] = end - _HEAD_BYTES  # only now can readers see it
         return True
 
 

@@ -11,8 +11,8 @@ class Published:
     """At most `most_bytes` bytes in memory that forked processes share: one process writes, all read.
 
     There are two halves: the writer fills the one that is not in force, and then puts it in force by one
-    aligned 64-bit write. So a reader never sees a part of two editions, and one read of a number tells it
-    that nothing has changed. Memory that was never written takes none. Create it before the fork.
+    aligned 64-bit write. So a reader never sees a mixture of two editions, and reading one number tells it
+    whether anything has changed. Pages never written take no memory. Create it before the fork.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -22,7 +22,7 @@ class Published:
 
     @property
     def edition(self) -> int:
-        """How often something was published."""
+        """How many times something has been published."""
         return self._numbers[0]
 
     def publish(self, content: bytes) -> None:
@@ -40,7 +40,7 @@ class Published:
             number, start = self._half(edition)
             size, checksum = self._numbers[number], self._numbers[number + 1]
             content = self._memory[start : start + size]
-            # Otherwise the writer may have begun with this half again, or its writes came in another order.
+            # If not, the writer may have begun with this half again, or its writes came in another order.
             if self.edition == edition and zlib.crc32(content) == checksum:
                 return edition, content
 

@@ -1,7 +1,7 @@
 """Numbers in memory that the processes of one service share, as on a web server's scoreboard.
 
 Each process writes only its own counters, so no lock is needed: a reader sees the last number written, whole
-(an aligned 64-bit word). What a process that died has left there is cleared by the supervisor.
+(an aligned 64-bit word). The supervisor clears what a process that died has left there.
 """
 
 import mmap
@@ -25,13 +25,13 @@ MEMORY = 6
 LARGE = 7
 """How many of its requests hold much memory."""
 GROWTH = 8
-"""How much its memory has grown since it was ready, pages of files left out."""
+"""How much its memory has grown since it was ready, without pages of files."""
 CUT_OFF = 9
 """Requests that had no answer when the drain timed out."""
 HANDED_OVER = 10
-"""Of the placeholder that answers while the models load: 1 once it accepts no more connections."""
+"""1 once the placeholder, which answers while the models load, accepts no more connections."""
 WORK = 11
-"""How long it would take the service to run what waits in its queues and runs, in nanoseconds."""
+"""How long what waits in its queues and runs would take, in nanoseconds."""
 RETRY_AT, RETRY_AT_WHOLE = 12, 13
 """Until when refused requests were told to come back, in milliseconds and in whole seconds."""
 LAST_CLIENT, LAST_SEEN, PREVIOUS_CLIENT, PREVIOUS_SEEN = 14, 15, 16, 17
@@ -45,21 +45,21 @@ OPENED = 1
 MEMORY_LIMIT = 2
 """The limit of all requests' memory that the first worker planned."""
 
-# What is counted for each model, and for memory, follows these counters.
+# The counters of each model, and of memory, follow these.
 _FIXED = 20
 PER_TOKEN, PER_PAIR = 0, 1
-"""How long a token takes, and attention for each token that it attends to, in femtoseconds: in common."""
+"""How long a token takes, and attending to one token, in femtoseconds; common to all processes."""
 INPUTS, TRUNCATED, UNFAMILIAR = 2, 3, 4
 """Inputs that a process answered, how many of them were truncated, and whether it warned of the tokenizer."""
 _TOTAL, _BY_CLIENT = 5, 6
-# Amounts by client are summed in counters chosen by the client's hash: two clients that share one are, for
-# each other, as one client in several processes. With this many counters, that is rare.
+# Amounts by client are summed in counters chosen by the client's hash: two clients that share a counter look
+# like one client to the other processes. With this many counters, that is rare.
 _HASHED = 1024
 _PART = _BY_CLIENT + _HASHED
 
 
 class Scoreboard:
-    """The counters of `processes` workers, those that they have in common, and spare ones.
+    """The counters of `processes` workers, the ones that they have in common, and spare ones.
 
     Forked processes share it; create it before the fork.
     """
@@ -78,7 +78,7 @@ class Scoreboard:
         return Counters(slot, self.processes, self._all[slot], others, common, self._parts)
 
     def spare_counters(self) -> "Counters":
-        """Return those of a process that is no worker: it reads those of all, and none reads its own."""
+        """Return counters for a process that is no worker: it reads all workers', and they do not read it."""
         return self.counters(self.processes + 1)
 
     def clear(self, slot: int) -> None:
@@ -88,7 +88,7 @@ class Scoreboard:
 
 
 class Counters:
-    """The counters of one process: those that it writes, those of the others, and those in common."""
+    """The counters that one process writes, those of the other processes, and those in common."""
 
     def __init__(
         self,
@@ -113,15 +113,15 @@ class Counters:
         return sum([other[counter] for other in self.others]) if self.others else 0
 
     def note(self, model: str, counter: int, number: int) -> None:
-        """Write what is counted of a model in this process."""
+        """Set a counter of a model in this process."""
         self.own[self.parts[model] + counter] = number
 
     def of_model(self, model: str, counter: int) -> int:
-        """Sum what is counted of a model over all processes."""
+        """Sum a counter of a model over all processes."""
         return sum([own[self.parts[model] + counter] for own in (self.own, *self.others)])
 
     def client_totals(self, model: str = "") -> "ClientTotals":
-        """Return what clients have in a model's queue, or of memory."""
+        """Return the amounts that clients have in a model's queue, or of memory if no model is named."""
         return ClientTotals(self, self.parts[model])
 
 
@@ -141,11 +141,11 @@ class ClientTotals:
 
     @property
     def elsewhere(self) -> int:
-        """The amounts of all clients in the other processes."""
+        """The sum of all clients' amounts in the other processes."""
         return sum([other[self._total] for other in self._others]) if self._others else 0
 
     def elsewhere_of(self, client: str) -> int:
-        """Return the amounts of a client in the other processes."""
+        """Return the sum of a client's amounts in the other processes."""
         counter = self._counter(client)
         return sum([other[counter] for other in self._others])
 

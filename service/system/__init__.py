@@ -1,1 +1,1 @@
-"""What the operating system is asked for: processes, signals, memory of files; and what a start is doing."""
+"""What concerns the operating system: processes, signals, mapped files; and what a start is doing."""

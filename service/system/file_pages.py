@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class MappedFiles:
-    """The files that processes have mapped, as they were then, to find those that were overwritten since.
+    """The files that processes have mapped, as they were then, to find those that are overwritten later.
 
     A page beyond the new end of its file cannot be read: SIGBUS ends the process that tries.
     """
@@ -28,7 +28,7 @@ class MappedFiles:
                     self._files.setdefault(Path(path), Path(path).stat())
 
     def overwritten(self) -> str | None:
-        """Say which file was written in place since, and what to do; None if all others were replaced."""
+        """Say which file was written in place since, and what to do; None if none was."""
         written = None
         for path, before in self._files.items():
             try:

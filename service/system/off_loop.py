@@ -1,7 +1,7 @@
-"""Runs Python code beside the event loop, in one thread.
+"""Runs Python code off the event loop, in one thread.
 
-Such code holds the interpreter, for which the event loop then waits up to a few milliseconds at every step
-(`process.py`). With several threads it would wait for each of them in turn, and all would take as long.
+Such code holds the interpreter, and the event loop then waits for it for up to a few milliseconds at every
+step (`process.py`). With several threads, it would wait for each in turn, and all work would take as long.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ _thread = ThreadPoolExecutor(1, "off-loop", lower_priority, (BESIDE_LOOP,))
 
 
 def empty_later(lists: tuple[list[Any], ...]) -> None:
-    """Take out of lists what they hold, one item at a time, after what others have called in the thread.
+    """Empty lists in the thread, one item at a time, after the calls that already wait for it.
 
-    Python frees a list of millions of objects in one go, and would hold the interpreter for as long.
+    Python frees a list of millions of objects in one go, and would hold the interpreter all that time.
     """
     if lists:
         _thread.submit(_empty, lists)
@@ -34,5 +34,5 @@ def _empty(lists: tuple[list[Any], ...]) -> None:
 
 
 async def off_loop(work: Callable[..., T], *arguments: Any) -> T:
-    """Call something in the thread, after what others have called there; returns and raises what it does."""
+    """Call `work` in the thread, after the calls that already wait; returns and raises what it does."""
     return await asyncio.get_running_loop().run_in_executor(_thread, partial(work, *arguments))

@@ -1,8 +1,8 @@
 """Lowers the priority of threads whose work can wait.
 
-The event loop serves all clients at once. On cores that are all busy, whatever one client's large request
-has the service do beside it would hold up the short ones of others: beside forty connections that ask for
-maps or tokens, a short text waited five to ten times as long as alone.
+The event loop serves all clients at once. While all cores are busy, work done for one client's large request
+in other threads would hold up the short requests of others: beside forty connections that ask for maps or
+tokens, a short text waited five to ten times as long as alone.
 """
 
 import contextlib
@@ -13,15 +13,15 @@ import threading
 BESIDE_LOOP = 7
 """Steps of `nice` of threads that tokenize, decode, or write large responses.
 
-They get a fifth of the event loop's share of a core where both want it. With more steps, other programs on
-the machine could starve them.
+They get a fifth of the event loop's share of a core that both want. With more steps, other programs on the
+machine could starve them.
 """
 
 
 def lower_priority(steps: int) -> None:
     """Lower the priority of the calling thread by some steps of `nice`, on Linux.
 
-    It is relative to the priority that the process was started with. A thread may not raise it again.
+    The steps count from the thread's present priority. A thread may not raise its priority again.
     """
     if sys.platform == "linux":
         thread = threading.get_native_id()

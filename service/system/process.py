@@ -84,9 +84,9 @@ def keep_freed_memory(processes: int = 1) -> None:
     The arrays of a pass take megabytes. If returned to the system, their pages have to be faulted in and
     zeroed again: a pass with the first row of all maps takes 1.06 times as long as one without maps, and 1.14
     times without this (`benchmarks/passes/attention.py`); one of 4,096 tokens in ModernBERT-base's sizes
-    takes 0.88 times as long as if blocks above 8 MB were returned. This costs about 150 MB under load,
-    and 240 MB with a model of such sizes, which several processes share between them. A service at rest
-    returns it.
+    takes 0.88 times as long as if blocks above 8 MB were returned. This costs about 150 MB under load, and
+    240 MB with a model of that size; several processes divide that between them. An idle service returns
+    the memory.
     """
     own = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -108,7 +108,7 @@ def freeze() -> None:
 
 
 def settle() -> None:
-    """Give up what only the start needed."""
+    """Freeze what the start has loaded, and return what only the start needed to the system."""
     freeze()
     trim_memory()
 
@@ -128,7 +128,7 @@ def resident_bytes() -> int:
 
 
 def proportional_bytes(process: int) -> int:
-    """Return the resident size of a process, of which what n processes share counts 1/n; 0 if unknown."""
+    """Return the resident size of a process, counting 1/n of memory that n processes share; 0 if unknown."""
     try:
         lines = Path("/proc", str(process), "smaps_rollup").read_text(encoding="ascii").splitlines()
     except OSError:  # it has ended, or the system is not Linux
@@ -137,7 +137,7 @@ def proportional_bytes(process: int) -> int:
 
 
 def own_bytes() -> int:
-    """Return the same without pages of files, which the system can take back, and shared memory."""
+    """Return the resident size without shared memory and pages of files, which the system can take back."""
     whole, shared = _resident()
     return whole - shared
 

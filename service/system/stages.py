@@ -1,12 +1,12 @@
 """What each process of a start is doing, in memory that forked processes share.
 
-The process that ends a start that takes too long says what the start hung in: the one that hangs may not be
+When a start takes too long, the process that ends it says what it hung in: the process that hangs may not be
 able to.
 """
 
 import mmap
 
-# Of the process that starts first, and of a worker for each core of the largest machine that Linux runs on.
+# One for the process that starts first, and one for a worker on each core of the largest Linux machine.
 _SLOTS = 1 + 8192
 _BYTES = 512
 
@@ -15,7 +15,7 @@ _own = 0
 
 
 def take_slot(slot: int) -> None:
-    """Have this process tell its stage apart from others: worker n, from 0, has slot n + 1."""
+    """Give this process a slot of its own for its stage: worker n, counted from 0, has slot n + 1."""
     global _own  # noqa: PLW0603 - like the process's id
     _own = slot
 
@@ -27,6 +27,6 @@ def tell_stage(stage: str) -> None:
 
 
 def stage_of(slot: int = 0) -> str:
-    """Return what the process in a slot said last; slot 0 is that of the first process."""
+    """Return what the process in a slot said last; slot 0 belongs to the first process."""
     start = slot * _BYTES
     return _memory[start : start + _BYTES].rstrip(b"\0").decode(errors="replace") or "starting"

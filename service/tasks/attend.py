@@ -32,7 +32,7 @@ from service.tasks.view import View
 from service.tasks.words import Words
 
 _SCALE_BYTES = 40
-"""Of `score_scale`, with its name."""
+"""Bytes of `score_scale`, with its name."""
 _AXES = {
     "none": ("layer", "head", "query", "key"),
     "mean": ("layer", "query", "key"),
@@ -40,7 +40,7 @@ _AXES = {
     "rollout": ("query", "key"),
 }
 LABELS = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys", "edge": "edges"}
-"""What an item labels the indices of each axis with."""
+"""The field of an item that lists the indices of each axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ class AttendOptions:
     top_k: int | None = None
     thumbnail: int | None = None
     edges: Edges | None = None
-    """Instead of maps, without `queries`, `keys`, `top_k` and `thumbnail`."""
+    """Single edges instead of whole maps, without `queries`, `keys`, `top_k` and `thumbnail`."""
     summary: bool = False
     statistics: Sequence[Statistic] | None = None
     """All if None."""
     maps: bool = True
     vectors: tuple[HeadVector, ...] = ()
-    """What to return of each head and token, whatever the maps are."""
+    """The vectors to return for each head and token, whatever the maps are."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,9 @@ class AttentionPlan:
     def _edges(
         self, index: int, special: Sequence[bool], remaining: Axis | None, words: Words | None
     ) -> tuple[AttentionWant, dict[str, Sequence[Any]]]:
-        """Return the want for the chosen edges, and these. Only their rows are computed, and their columns.
+        """Return the want for the chosen edges, and the edges; only their rows and columns are computed.
 
-        To divide by the sum of a row needs all `remaining` columns.
+        With `renormalize`, all `remaining` columns are computed, since rows are divided by their sums.
         """
         options = self.options
         keep = options.special_tokens == "keep"
@@ -259,9 +259,9 @@ def _every(count: int) -> tuple[int, ...]:
 def plan_attention(
     options: AttendOptions, info: ModelInfo, embeddings: EncodePlan, dtype: MapDtype = "float32"
 ) -> AttentionPlan:
-    """Check which attention is asked for against the model; raises OptionError.
+    """Check the requested attention against the model; raises OptionError.
 
-    `embeddings` are what else is computed; `dtype` is that of the maps that are returned.
+    `embeddings` says what else is computed; `dtype` is that of the maps that are returned.
     """
     layers, heads = resolve_heads(options.layers, options.heads, info)
     if options.aggregate == "rollout" and len(info.attention_layers) < info.layers:

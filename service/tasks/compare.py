@@ -1,4 +1,4 @@
-"""How similar texts are to one text, or all to all."""
+"""How similar texts are to one text, or to each other."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from model.contract import FloatArray, Output, Similarity
 from model.heads.similarity import similarity_blocks
 from model.tokenization.tokenizer import Truncation
 
-# Products that take less time than handing them to a thread.
+# This many products take less time than handing them to a thread.
 _FEW_PRODUCTS = 2**18
 
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """Texts to compare with `source`, or without one all with all."""
+    """Texts to compare with `source`, or without it with each other."""
 
     texts: Sequence[str]
     source: str | None = None
@@ -38,7 +38,7 @@ class CompareOptions:
         return (texts, texts) if self.source is None else (texts,)
 
     def place(self, index: int) -> str:
-        """Name the option of a text of `every`."""
+        """Name the option that has the text at an index of `every`."""
         first = self.source is not None
         return "source" if first and index == 0 else f"texts.{index - first}"
 

@@ -26,15 +26,15 @@ class EmbedOptions:
     pooling: Pooling | None = None
     normalize: bool | None = None
     dimensions: int | None = None
-    """The first components, which are kept."""
+    """How many components to keep, from the first on."""
     pooling_layers: tuple[int, ...] = (-1,)
     layers: Chosen = (-1,)
     precision: Precision = "float32"
     chunks: Chunking | None = None
     chunks_needed: bool = False
-    """Whether the request has no other form, without chunks."""
+    """Whether requests of this kind have no form without chunks."""
     columns: Sequence[Column] = COLUMNS
-    """What to say of each token that ran."""
+    """The columns to return of the tokens that ran."""
 
     def modes(self, info: ModelInfo) -> tuple[PoolingMode, ...]:
         """Return the modes whose vectors are concatenated."""
@@ -50,7 +50,7 @@ OWN_VECTORS = EmbedOptions()
 
 # The bytes of a chunk's two pairs of numbers (measured).
 _CHUNK_BYTES = 400
-# Further bytes of one of a text in windows: in which it is, and where there (measured).
+# Further bytes of a chunk of a text read in windows: which window it is in, and where (measured).
 _LONG_CHUNK_BYTES = 300
 
 
@@ -71,7 +71,7 @@ class EncodePlan:
     chunks: ChunkPlan | None = None
     columns: Sequence[Column] = COLUMNS
     of_whole: bool = False
-    """Whether there is a vector of each whole text, for which the model reads no more than its limit."""
+    """Whether each whole text gets a vector, too, for which the model reads no more than its limit."""
 
     def view(self, index: int, encoding: Encoding, text: Text, windows: LongWindows | None = None) -> View:
         """Plan one sequence, or the `windows` of a long one; raises the 422 for a chunk that it lacks."""
@@ -96,7 +96,7 @@ class EncodePlan:
         return View(want, item_columns, expected, precision=self.precision, windowed=windowed)
 
     def _held(self, windowed: WindowedChunks) -> int:
-        """Count the bytes of what the windows of a text return, of which its item is made."""
+        """Count the bytes that the windows of a text return, from which its item is made."""
         tokens = windowed.windows.tokens * len(self.token_layers)
         return 4 * self.hidden_size * (windowed.rows + tokens)
 
@@ -134,7 +134,7 @@ class EncodePlan:
 
     @cached_property
     def _want(self) -> Want:
-        """What is computed for most sequences: the same for thousands of short ones, so made once."""
+        """What is computed for most sequences; made once, as it is the same for thousands of short ones."""
         return Want(sentence=self.sentence, token_layers=self.token_layers, task=self.task)
 
     def shapes(self, encoding: Encoding) -> dict[str, tuple[int, ...]]:
@@ -153,7 +153,7 @@ def count_unpooled(encoding: Encoding) -> int:
 
 
 def held_by_chunks(views: Sequence[View]) -> int:
-    """Count the bytes of chunks that plans hold."""
+    """Count the bytes that the chunks in these plans take."""
     counts = (len(view.columns["chunks"]["offsets"]) for view in views)
     long = (_LONG_CHUNK_BYTES if view.windowed is not None else 0 for view in views)
     return sum((_CHUNK_BYTES + more) * count for count, more in zip(counts, long, strict=True))
@@ -162,12 +162,12 @@ def held_by_chunks(views: Sequence[View]) -> int:
 def plan_encode(options: EmbedOptions, info: ModelInfo, task: str | None = None) -> EncodePlan:
     """Check the requested embeddings against the model; raises OptionError.
 
-    `task` is as `choose_task` returns it. Most requests ask for the same, so plans are kept.
+    `task` is as `choose_task` returns it. Plans are cached, since most requests ask for the same.
     """
     return _plan(options, info, task)
 
 
-@lru_cache(maxsize=16)  # a client's may have thousands of layers
+@lru_cache(maxsize=16)  # a client's options may list thousands of layers
 def _plan(options: EmbedOptions, info: ModelInfo, task: str | None) -> EncodePlan:
     token_layers: tuple[int, ...] = ()
     if "tokens" in options.outputs:
@@ -280,7 +280,7 @@ def _normalizes(options: EmbedOptions, info: ModelInfo) -> bool:
 
 
 def _cut(size: int, options: EmbedOptions) -> int:
-    """Return the components that are left of `size`; raises OptionError if there are too few."""
+    """Return how many of `size` components are kept; raises OptionError if there are too few."""
     dimensions = options.dimensions
     if dimensions is not None and dimensions > size:
         raise OptionError(
@@ -331,7 +331,7 @@ def resolve_heads(layers: Chosen, heads: Chosen, info: ModelInfo) -> tuple[tuple
 
 
 def _check_exposes(info: ModelInfo, what: str, option: str) -> None:
-    """Raise OptionError if a model returns its last hidden state or sentence vectors only."""
+    """Raise OptionError if a model returns only its last hidden state or sentence vectors."""
     if not info.layers:
         raise OptionError(
             lambda _: f"{TABLE}: it has no {what}; {ENCODER}.", option=option, kind="unsupported"

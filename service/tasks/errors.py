@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 TABLE = "This model is a table of token vectors, without layers"
-"""How errors begin about what only layers have; `ModelInfo.layers` is then 0."""
+"""How errors begin about something that only layers have; `ModelInfo.layers` is then 0."""
 ENCODER = "serve the folder of an encoder, such as all-MiniLM-L6-v2"
-"""How they end."""
+"""How those errors end."""
 
 Names = Callable[[str], str]
 """Returns what a request calls an option, or an item of one, such as `texts.3`."""

@@ -22,7 +22,7 @@ from service.tasks.view import View
 
 _LISTED = 10
 _NUMBER_BYTES = 10
-"""Of the number of a feature as a string in JSON: six digits at most, quotes, a comma and a space."""
+"""Bytes of a feature's number as a string in JSON: six digits at most, quotes, a comma and a space."""
 _CHECKPOINTS: dict[HeadKind, str] = {
     "classification": "SequenceClassification",
     "token_classification": "TokenClassification",
@@ -34,7 +34,7 @@ _CHECKPOINTS: dict[HeadKind, str] = {
 def check_head(
     engine: Engine, engines: Mapping[str, Engine], *kinds: HeadKind, needs: str = "this route"
 ) -> HeadInfo:
-    """Return the head of a model if it is of one of these kinds, which what `needs` names needs.
+    """Return the head of a model if it is of one of these kinds; `needs` names what needs such a head.
 
     Raises OptionError for any other model, naming those of the served `engines` that have such a head, or
     what kind of checkpoint does.
@@ -78,9 +78,9 @@ def _way_out(engines: Mapping[str, Engine], kinds: tuple[HeadKind, ...]) -> str:
 class SparsePlan:
     """The sparse vectors of a request: at most `top_k` of a model's `words` each, or as many as it keeps.
 
-    `words` is None for a model that weighs the tokens of a text, and no others. With `table` the texts are
-    queries whose words a table weighs. Without a `decoder` they are features, named by their numbers. Without
-    `include_prompt` no prompt is pooled. `kept` is None where all above 0 are.
+    `words` is None for a model that weighs only the tokens of a text. With `table`, the texts are queries
+    whose words a table weighs. Without a `decoder`, the words are features, named by their numbers. Without
+    `include_prompt`, no prompt is pooled. `kept` is None if all words with a weight above 0 are kept.
     """
 
     top_k: int | None
@@ -91,7 +91,7 @@ class SparsePlan:
     kept: int | None = None
 
     def most(self, encoding: Encoding) -> int:
-        """Bound the words of one input."""
+        """Bound the number of words of one input."""
         words = len(encoding) if self.words is None else self.words
         return min(self.top_k or self.kept or words, words)
 
@@ -120,7 +120,7 @@ def plan_sparse(
 ) -> SparsePlan:
     """Check that a model has sparse vectors; raises OptionError, naming those of `engines` that do.
 
-    `needs` says what of the request needs them; `role` is that of its texts, as `sparse_role` returns it.
+    `needs` names the part of the request that needs them; `role` is what `sparse_role` returns for its texts.
     """
     head = check_head(engine, engines, "masked_words", "autoencoder", "hybrid", needs=needs)
     table = head.query_table is not None and role == "query"
@@ -137,10 +137,10 @@ def has_query_table(info: ModelInfo) -> bool:
 def sparse_role(
     role: Role | None, info: ModelInfo, outputs: Sequence[str] = ("sparse",), *, changed: bool = False
 ) -> Role | None:
-    """Return the role whose tokens sparse vectors are of: "query" where a table weighs them, else None.
+    """Return the role that texts have for sparse vectors: "query" if a table weighs their words, else None.
 
-    Only models with such a table have roles of sparse vectors. Raises OptionError for queries with other
-    `outputs`, which no pass makes, or with interventions, if any run is `changed`.
+    Only models with such a table have roles for sparse vectors. Queries do not run through the model, so
+    OptionError is raised if they have other `outputs`, or interventions, which `changed` says.
     """
     table = None if info.head is None else info.head.query_table
     if table is None or (role or table) == "document":
@@ -198,7 +198,7 @@ def plan_token_vectors(
 ) -> TokenVectorsPlan:
     """Check that a model has vectors of tokens for late interaction; raises OptionError.
 
-    The error names those of `engines` that have. Only hybrid models have other `outputs` beside these.
+    The error names those of `engines` that do. Only hybrid models have other `outputs` besides these.
     """
     head = check_head(engine, engines, "late_interaction", "hybrid", needs="role")
     if "tokens" not in outputs:
@@ -220,14 +220,14 @@ def plan_token_vectors(
     return TokenVectorsPlan(head.size or 0)
 
 
-# A block multiplies each token by about so many matrices (C, C): four for attention, eight for its layers.
+# A block multiplies each token by about so many matrices (C, C): four in attention, eight in feed-forward.
 _MATRICES = 12
-# How many times as long as in a pass a product with the vocabulary takes, with what finds the largest, in a
-# model of float32 and in one that computes its passes in fewer bits; and as many rows it takes to read the
-# matrix (measured).
+# How many times as long a product with the vocabulary takes as one in a pass, including finding the largest,
+# in a model of float32 and in one that computes its passes in fewer bits; and the number of rows that take as
+# long as reading the matrix (measured).
 _SLOWER, _SLOWER_THAN_FEW_BITS, _READING = 1.7, 3.5, 16
 _WORDS, _MOST_WORDS = 10, 100
-"""How many words of each hidden state there are unless a request says, and at most: to sort more of them
+"""How many words each hidden state gets unless a request says otherwise, and at most: sorting more of them
 would take longer than all else."""
 LENS = ("lens_ids", "lens_logits", "lens_probabilities")
 """The arrays of a logit lens, each (layers, positions, words)."""
@@ -235,7 +235,7 @@ LENS = ("lens_ids", "lens_logits", "lens_probabilities")
 
 @dataclass(frozen=True, slots=True)
 class LensOptions:
-    """Of which hidden states and tokens words are predicted, and how many each."""
+    """The hidden states and tokens from which words are predicted, and how many words each."""
 
     layers: Chosen = (-1,)
     positions: Chosen = "all"
@@ -287,7 +287,7 @@ class LensPlan:
 
 
 def plan_lens(options: LensOptions, engine: Engine, engines: Mapping[str, Engine]) -> LensPlan:
-    """Check that a model predicts words, and of which hidden states; raises OptionError."""
+    """Check that a model predicts words from the chosen hidden states; raises OptionError."""
     head = check_head(engine, engines, "masked_words", needs='"logit_lens" in outputs')
     info, words = engine.info, head.size or 0
     layers, top_k = resolve_states(options.layers, info, "layers"), options.top_k or _WORDS
@@ -312,6 +312,6 @@ def plan_lens(options: LensOptions, engine: Engine, engines: Mapping[str, Engine
             kind="unsupported",
         )
     slower = _SLOWER if info.dtype == "float32" else _SLOWER_THAN_FEW_BITS
-    slower *= 1 + top_k / _MOST_WORDS  # of 100 words, finding them takes as long as the product
+    slower *= 1 + top_k / _MOST_WORDS  # finding 100 words takes as long as the product
     row = slower * words / (_MATRICES * info.hidden_size * max(1, info.layers))
     return LensPlan(layers, options.positions, min(top_k, words), row, engine.decoder)

@@ -32,8 +32,8 @@ def resolve(
 ) -> tuple[int, ...]:
     """Convert indices to non-negative ones, keeping order and duplicates; raises OptionError.
 
-    The error takes from `available` how many indices there are. Its field is `input_` if that is given, or
-    else the wrong item of `option`.
+    In the error, `available` says how many indices there are. Its field is `input_` if that is given, or else
+    the wrong item of `option`.
     """
     # There may be thousands: each step looks at all of them at once.
     least = min(indices)
@@ -98,7 +98,7 @@ def check_attends(layer: int, info: ModelInfo, place: str, actual: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Edges of attention, a list for each input; `flat` says that there is one, without a list around it."""
+    """Edges of attention, a list for each input; `flat` means one list, sent without a list around it."""
 
     lists: Sequence[Sequence[Sequence[int]]]
     flat: bool = False
@@ -122,7 +122,7 @@ class Edges:
     def resolve(self, index: int, special: Sequence[bool], level: str, *, keep: bool) -> tuple[Edge, ...]:
         """Return the edges of an input by positions that are not negative; raises OptionError.
 
-        The input has `special` tokens or words, which have edges only with `keep`. `level` says which.
+        `special` marks the special ones of its `level`, tokens or words, whose edges need `keep`.
         """
         edges, count = self.lists[index], len(special)
         numbers = list(chain.from_iterable(edges))

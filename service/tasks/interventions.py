@@ -61,7 +61,7 @@ class Changes:
     """The interventions of a request, for a model.
 
     Raises OptionError for a layer, head or kind that the model does not have, and for a vector of another
-    size. Their names are those of the fields: `interventions.0.heads.1`.
+    size. The errors name options by their fields: `interventions.0.heads.1`.
     """
 
     def __init__(self, changes: Sequence[Change], info: ModelInfo) -> None:
@@ -75,7 +75,7 @@ class Changes:
     def take(self, encodings: Sequence[Encoding], place: Callable[[int], str]) -> None:
         """Take the next sequences that will run; raises OptionError for a position that one of them lacks.
 
-        `place` is the option with a sequence's text. Sequences of one length have the same interventions.
+        `place` names the option of a sequence's text. Sequences of one length have the same interventions.
         """
         for index, encoding in enumerate(encodings):
             length = len(encoding)
@@ -84,16 +84,16 @@ class Changes:
             self._taken.append(self._by_length[length])
 
     def add_to(self, wants: Sequence[Want]) -> list[Want]:
-        """Have the sequences run with them, in the order in which they were taken.
+        """Add the interventions to the wants of the sequences, in the order in which these were taken.
 
-        Raises OptionError for a change on which nothing depends that is wanted.
+        Raises OptionError for a change that nothing wanted depends on.
         """
         self._check_effect(wants)
         both = zip(wants, self._taken, strict=True)
         return [replace(want, interventions=given) for want, given in both]
 
     def add_heads(self, wants: Sequence[Want]) -> list[Want]:
-        """Have sequences of any length run with them, besides their own interventions: all are of heads.
+        """Add the interventions, all of heads, to wants for sequences of any length, besides their own.
 
         Raises OptionError as `add_to` does.
         """
@@ -105,7 +105,7 @@ class Changes:
         ]
 
     def check_whole(self, windows: Sequence[object | None], place: Callable[[int], str]) -> None:
-        """Raise OptionError if one of the texts is read in windows, in which their positions mean nothing."""
+        """Raise OptionError if a text is read in windows, in which positions would mean other tokens."""
         first = next((index for index, one in enumerate(windows) if one is not None), None)
         if first is not None:
             raise OptionError(
@@ -117,7 +117,7 @@ class Changes:
             )
 
     def held_bytes(self, encodings: Sequence[Encoding]) -> int:
-        """Bound the bytes that they take for these sequences."""
+        """Bound the bytes that the interventions take for these sequences."""
         lengths = {len(encoding) for encoding in encodings}
         sizes = [_positions(change) for change in self._changes]
         return _POSITION_BYTES * sum(
@@ -227,7 +227,7 @@ class Changes:
 
 
 def _observed(want: Want) -> tuple[int, ...]:
-    """Return the layers whose attention is returned."""
+    """Return the layers whose attention is wanted."""
     maps = () if want.attention is None else want.attention.layers
     return (*maps, *(() if want.summary is None else want.summary.layers))
 
@@ -258,7 +258,7 @@ def _index(index: int, count: int, option: str, what: str) -> None:
 def _indices(
     chosen: Chosen, count: int, option: str = "", what: str = "", place: str | None = None
 ) -> tuple[int, ...]:
-    """Resolve indices, each once; raises OptionError for one outside, of the text in the option `place`."""
+    """Resolve indices, each once; raises OptionError for one out of range, in the text of option `place`."""
 
     def available(name: Names) -> str:
         return f"there are {count} {what}" if place is None else f"{name(place)} has {count} {what}"

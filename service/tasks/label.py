@@ -19,7 +19,7 @@ from service.tasks.errors import OptionError
 from service.tasks.results import Item
 from service.tasks.view import View
 
-# With their punctuation: a float32 and the names of a label's fields; the fields of an entity, with offsets.
+# Bytes, with punctuation, of a float32 and a label's field names, and of an entity's fields and offsets.
 _LABEL_BYTES = 48
 _ENTITY_BYTES = 112
 
@@ -32,7 +32,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class LabelOptions:
-    """What to make of a head's logits; `top_k` is of whole texts alone, `aggregation` of tokens alone."""
+    """What to make of a head's logits; `top_k` is only for whole texts, `aggregation` only for tokens."""
 
     raw_scores: bool = False
     top_k: int | None = None
@@ -48,7 +48,7 @@ class TokenizedInput:
     text: Text
 
     def segments(self) -> list[tuple[int, str, list[int]]]:
-        """Return the texts of the input that have tokens: number, text and tokens without special ones."""
+        """Return each text of the input that has tokens: its number, the text, and its non-special tokens."""
         found: dict[int, list[int]] = {}
         for i, segment in enumerate(self.encoding.segment_ids):
             if not self.encoding.special[i]:
@@ -66,15 +66,15 @@ class TextLabels:
     raw: bool
 
     def expect(self, _: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
-        """Each label has its name and its score."""
+        """Bound the name and the score of each label."""
         return {}, self.saved(0)
 
     def saved(self, count: int) -> int:
-        """Return by how many bytes less `count` labels are bounded, instead of `top_k`."""
+        """Return how many bytes less the bound is with `count` labels instead of `top_k`."""
         return (self.top_k - count) * (_LABEL_BYTES + longest_label(self.head))
 
     def label(self, logits: Arrays, _: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
-        """Make `labels` of the logits (labels,)."""
+        """Make `labels` from the logits (labels,)."""
         found = scores(logits["logits"], self.head, raw=self.raw)
         best = np.argsort(-logits["logits"], kind="stable")[: self.top_k]
         names = self.head.labels
@@ -90,12 +90,12 @@ class TokenLabels:
     raw: bool
 
     def expect(self, reading: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
-        """A column of names, and an array of scores."""
+        """Bound a column of names, and an array of scores."""
         tokens = len(reading.encoding)
         return {"token_scores": (tokens,)}, _LABEL_BYTES + tokens * (1 + longest_label(self.head))
 
     def label(self, logits: Arrays, _: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
-        """Make `token_labels` and `token_scores` of the logits (N, labels)."""
+        """Make `token_labels` and `token_scores` from the logits (N, labels)."""
         found = scores(logits["token_logits"], self.head, raw=self.raw)
         chosen = logits["token_logits"].argmax(-1)
         names = self.head.labels
@@ -115,7 +115,7 @@ class EntityLabels:
     subwords: Subwords
 
     def expect(self, reading: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
-        """Every token may be an entity; tokens that share a character repeat it."""
+        """Bound the entities: every token may be one, and tokens that share a character repeat it."""
         encoding, size = reading.encoding, _LABEL_BYTES
         for _, text, tokens in reading.segments():
             offsets = [encoding.offsets[i] for i in tokens]
@@ -124,7 +124,7 @@ class EntityLabels:
         return {}, size + len(encoding) * (_ENTITY_BYTES + longest_label(self.head))
 
     def label(self, logits: Arrays, reading: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
-        """Make `entities` of the logits (N, labels)."""
+        """Make `entities` from the logits (N, labels)."""
         return {"entities": self.find(logits, reading)}, {}
 
     def find(self, logits: Arrays, reading: TokenizedInput) -> list[dict[str, Any]]:
@@ -188,7 +188,7 @@ def longest_label(head: HeadInfo) -> int:
 
 
 def add_labels(view: View, labelling: Labelling, labels: int, reading: TokenizedInput) -> View:
-    """Add labels to a view; there are logits of so many `labels`, for the text or for each token."""
+    """Add labels to a view; the text, or each token, has as many logits as there are `labels`."""
     arrays, size = labelling.expect(reading)
     rows = 1 if isinstance(labelling, TextLabels) else len(reading.encoding)
     expected = replace(

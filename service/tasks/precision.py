@@ -1,7 +1,7 @@
 """Embeddings in fewer bits than float32.
 
-It is done here, not in `model/`, because the numbers of an output are checked in float32: a NaN has no
-counterpart in fewer bits.
+Vectors are quantized here, not in `model/`, because the numbers of an output are checked in float32: a NaN
+has no counterpart in fewer bits.
 """
 
 from typing import Any, Literal

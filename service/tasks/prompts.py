@@ -1,6 +1,6 @@
 """The prompt and the adapter that texts run with, and what a text is for.
 
-Some protocols name purposes of texts where models have prompts.
+Some protocols name the purpose of a text where models name a prompt.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ PURPOSES = (*_PROMPTS, "search_query", "search_document", "retrieval.query", "re
 
 
 def choose_prompt(info: ModelInfo, name: str | None = None, prompt: str | None = None) -> str:
-    """Return the text to put before the inputs: `prompt`, that of a name, or the model's default.
+    """Return the text to put before the inputs: `prompt`, the prompt with this name, or the model's default.
 
     Raises OptionError for an unknown name.
     """
@@ -46,7 +46,7 @@ def choose_prompt(info: ModelInfo, name: str | None = None, prompt: str | None =
 
 
 def check_prompt(info: ModelInfo, texts: Sequence[str | tuple[str, str]], prompt: str) -> None:
-    """Raise OptionError for a prompt of pairs that stand in a template without a place for it."""
+    """Raise OptionError for a prompt if pairs are read in a template that has no place for it."""
     if prompt and not info.pairs_take_prompt and any(not isinstance(text, str) for text in texts):
         raise OptionError(
             lambda name: (

@@ -30,13 +30,13 @@ class RankOptions:
     raw_scores: bool = False
     """Whether to return the logits of a cross-encoder."""
     attend: AttendOptions | None = None
-    """The attention of each pair that is returned; only of cross-encoders."""
+    """The attention to return for each pair; only for cross-encoders."""
     prompt_name: str | None = None
     prompt: str | None = None
-    """What stands before the query, or where the chat template of pairs has a place for it."""
+    """The text that stands before the query, or in its place in the chat template of pairs."""
     truncation: Truncation = field(default_factory=Truncation)
     weights: HybridWeights | None = None
-    """How much each kind of vectors of a hybrid model counts; None: the sentence vectors alone."""
+    """How much each kind of a hybrid model's vectors counts; if None, only the sentence vectors do."""
     text_tokens: int | None = None
     """How many tokens of each text are read, from its start, special ones not counted."""
     cut: Sequence[str] | None = None
@@ -77,7 +77,7 @@ def choose_method(
 ) -> Method:
     """Return how a model ranks texts; raises OptionError for one that does not, or not with `weights`.
 
-    The error says why, and names those of the served `engines` that rank texts so.
+    The error says why, and names those of the served `engines` that do.
     """
     if weights is not None:
         check_head(engine, engines, "hybrid", needs="weights")
@@ -116,7 +116,7 @@ def _method_of(info: ModelInfo) -> Method | None:
 class Best:
     """The `count` texts with the largest logits so far; of equal logits, those with the smallest index.
 
-    Keeps their outputs alone: the maps of all texts could take gigabytes.
+    Keeps only their outputs: the maps of all texts could take gigabytes.
     """
 
     def __init__(self, count: int) -> None:
@@ -140,7 +140,7 @@ class Best:
 def ranked(scores: FloatArray, count: int, *, logits: FloatArray | None = None) -> list[tuple[int, float]]:
     """Return the indices and scores of the `count` best texts, best first, ties by index.
 
-    Scores that are computed of `logits` are ordered by them: above 17 every sigmoid in float32 is 1.
+    Scores that are computed from `logits` are ordered by these: above 17 every sigmoid in float32 is 1.
     """
     order = np.argsort(-(scores if logits is None else logits), kind="stable")[:count]
     return list(zip(order.tolist(), shortest(scores[order]), strict=True))

@@ -1,4 +1,4 @@
-"""The results of a task: for each input columns and arrays, and how large they can become."""
+"""The results of a task: columns and arrays for each input, and how large they can become."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from model.contract import Encoding
 MAPS = frozenset(("attention", "top_weights", "residual", "thumbnails"))
 """Arrays that `decimals` rounds in JSON and that `uint8` quantizes."""
 SUMMARY = "summary."
-"""What the names of statistics begin with: `decimals` rounds them too, and in files they stay float32."""
+"""The prefix of statistics' names: `decimals` rounds statistics, too, and in files they stay float32."""
 VECTORS = frozenset(("embedding", "chunks"))
 """Arrays that have the `precision` of the response."""
 INTEGERS = frozenset(("top_keys", "sparse_ids", "lens_ids"))
 """Arrays of int32."""
 Column = Literal["tokens", "token_ids", "offsets", "word_ids", "segment_ids", "special"]
 COLUMNS: tuple[Column, ...] = get_args(Column)
-"""What an item says of each of its tokens, in the order in which it is written."""
+"""The columns with a value for each token of an item, in the order in which they are written."""
 _NESTED = {
     "chunks": "chunks.embeddings",
     "sparse_ids": "sparse.token_ids",
@@ -42,7 +42,7 @@ class Parts:
 class Item:
     """The result for one input.
 
-    `columns` are ready for orjson, but for `Parts`. `arrays` are written in order, the statistics of a
+    `columns` are ready for orjson, except for `Parts`. `arrays` are written in order, the statistics of a
     summary last; their dtype is float32, int32 (positions), for maps the array type of the response: float16,
     or round(255·p) in uint8, and for vectors the dtype of the response's precision. Statistics have the shape
     (layers, heads).
@@ -56,10 +56,10 @@ class Item:
 class Expected:
     """The maximum size of one item, known before anything is computed.
 
-    `arrays` are shapes as computed, of vectors before they are quantized; `encoding` has the tokens whose
-    `columns` the item has; `labels` counts the integers in further lists, and `column_bytes` bounds what else
-    there is as JSON. `held_bytes` counts arrays that wait until the item is made of them. `names` bounds the
-    bytes of what names each number of an array, as JSON, by the array's name.
+    `arrays` has shapes as computed, those of vectors before they are quantized; `encoding` has the tokens
+    whose `columns` the item has; `labels` counts the integers in further lists, and `column_bytes` bounds all
+    else in JSON. `held_bytes` counts arrays that are held until the item is made from them. `names` has the
+    arrays whose numbers are named, with a bound on the bytes of each such name in JSON.
     """
 
     arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Expected:
 def covered(encoding: Encoding) -> list[tuple[int, int]]:
     """Return what the tokens that run cover of a text, or of each of a pair: [start, end], in code points.
 
-    The offsets of a text ascend, so its first and its last token tell: a batch may have 100,000 tokens.
+    Offsets ascend within a text, so only its first and last token are read: a batch may have 100,000 tokens.
     """
     special, segments, offsets = encoding.special, encoding.segment_ids, encoding.offsets
     start, end, found = encoding.prompt_length, len(offsets), []
@@ -122,6 +122,6 @@ def columns(index: int, encoding: Encoding, chosen: Sequence[Column] = COLUMNS) 
 
 
 def place_of(name: str) -> tuple[str, str]:
-    """Return the field that JSON has an array in, and if that is an object, the array's name there or ""."""
+    """Return the JSON field of an array, and the array's name in it if the field is an object, or ""."""
     column, _, member = _NESTED.get(name, name).partition(".")
     return column, member

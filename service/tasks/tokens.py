@@ -11,7 +11,7 @@ from model.tokenization.tokenizer import Truncation
 def encoding_of(ids: Sequence[int], limit: int, truncation: Truncation, decoder: Decoder) -> Encoding:
     """Make the encoding of token ids that run as they are, at most `limit` of them.
 
-    Of more, the special tokens at both ends are kept, as of a text.
+    If there are more, the special tokens at both ends are kept, as those of a text are.
     """
     kept = list(ids) if len(ids) <= limit else _cut(ids, limit, decoder, left=truncation.side == "left")
     return Encoding(

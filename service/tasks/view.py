@@ -23,14 +23,14 @@ class View:
     columns: Mapping[str, Any]
     expected: Expected
     precision: Precision = field(default="float32", kw_only=True)
-    """Of the vectors of the item."""
+    """The precision of the item's vectors."""
     finish: Callable[[Item], Item] | None = field(default=None, kw_only=True)
-    """What is made of the item, whose arrays include those of the wanted heads."""
+    """Turns the item, whose arrays include those of the wanted heads, into the one that is returned."""
     windowed: WindowedChunks | None = field(default=None, kw_only=True)
-    """Of a text that is read in windows: its chunks, beside which `want` is that of the truncated text."""
+    """The chunks of a text that is read in windows; `want` is then that of the truncated text."""
 
     def then(self, finish: Callable[[Item], Item]) -> "View":
-        """Return the view with something more to be made of its item."""
+        """Return the view with a further step that its item goes through."""
         before = self.finish
         return replace(self, finish=finish if before is None else lambda item: finish(before(item)))
 
@@ -57,7 +57,7 @@ class View:
 class Sequences:
     """What runs for the views of a request: a sequence for each, or several for a text read in windows.
 
-    `finish` is that of the backend.
+    `finish` is the backend's.
     """
 
     def __init__(self, encodings: Sequence[Encoding], views: Sequence[View], finish: Finish) -> None:
@@ -70,7 +70,7 @@ class Sequences:
             self._spread()
 
     def _spread(self) -> None:
-        """Put the windows of texts in their places."""
+        """Replace each text that is read in windows by its windows."""
         self._inputs = self.encodings
         runs = [
             [(encoding, view.want)] if view.windowed is None else view.windowed.sequences(view.want)
@@ -84,7 +84,7 @@ class Sequences:
 
     @property
     def read(self) -> list[Encoding]:
-        """What is read of each input for what its item has of it as a whole."""
+        """The tokens of each input that are read for the parts of its item that concern the whole input."""
         return [
             view.windowed.windows.truncated if view.windowed and view.columns.get("truncated") else one
             for one, view in zip(self._inputs, self._views, strict=True)
@@ -100,7 +100,7 @@ class Sequences:
                 yield view.item(outputs[index])
 
     def item(self, index: int, output: Output) -> Item:
-        """Build the item of a view of which all outputs have arrived; `output` was the last."""
+        """Build the item of a view whose outputs have all arrived; `output` was the last one."""
         found = self._waiting.pop(index) if self.windowed else [output]
         return self._joined(self._views[index], [one for one in found if one is not None])
 

@@ -1,4 +1,4 @@
-"""The values of all processes as text; only series whose numbers have changed are written anew."""
+"""Writes the values of all processes as text; only series whose numbers have changed are written anew."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -18,7 +18,7 @@ class Exposition:
         self._series: dict[str, dict[bytes, _Shown]] = {metric.name: {} for metric in metrics}
         self._part = part
         self._read_bytes = [0] * len(part.everyones)
-        """Of each process's part, what has been read: processes only ever add series."""
+        """How much of each process's part has been read: processes only ever add series."""
 
     def write(self, keys: frozenset[str]) -> str:
         """Write the Prometheus text format.
@@ -47,7 +47,7 @@ class Exposition:
 
 
 class _Shown:
-    """A series, and its lines as they were written last."""
+    """A series, and its lines as last written."""
 
     def __init__(self, metric: Metric, labels: Sequence[str]) -> None:
         self.parts: list[memoryview[float]] = []
@@ -58,7 +58,7 @@ class _Shown:
         self._text = ""
 
     def of_one(self, keys: frozenset[str]) -> bool:
-        """Whether it is about one of these API keys, or about none."""
+        """Whether the series is about one of these API keys, or about no key."""
         return "key" not in self._metric.label_names or self._labels[0] in keys
 
     def text(self) -> str:

@@ -8,8 +8,8 @@ from service.telemetry.series import Metric
 class GarbageCollections:
     """Counts collections by generation, since it was created.
 
-    The interpreter counts them itself, and a forked process goes on from its parent's numbers: only what has
-    been added is counted here. A callback of the collector would run while a metric's lock is held.
+    The interpreter counts them itself, and a forked process starts from its parent's numbers, so only what is
+    added later counts here. A callback of the collector could run while a metric's lock is held.
     """
 
     def __init__(self, metric: Metric) -> None:

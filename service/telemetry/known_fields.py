@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-# Headers, the query, and fields that no schema lists: of a path, and of `chunks`.
+# Headers, the query, and fields that no schema lists: those of paths, and those of `chunks`.
 _ELSEWHERE = {
     *("Accept", "Authorization", "Content-Encoding", "Content-Type", "X-Request-Timeout-Ms"),
     *("body", "query", "dtype", "model", "version", "inputs", "tokens", "overlap"),
@@ -14,7 +14,7 @@ _ELSEWHERE = {
 
 
 def known_field(field: str | None, schema: type[BaseModel] | None) -> str | None:
-    """Return as much of a field's name as the service or the schema of the body knows; None if nothing.
+    """Return the part of a field's name that the service or the body's schema knows; None if there is none.
 
     Indices are left out: `inputs.3` is `inputs`, so that lines about the same mistake are alike.
     """

@@ -45,7 +45,7 @@ class JsonFormatter(logging.Formatter):
 
 def set_up_logs(level: str, form: Literal["text", "json"]) -> None:
     """Log to standard error."""
-    # Not in our format, but looked up for each record.
+    # Our format does not use these, but they would be looked up for each record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     if sys.version_info >= (3, 12):
         logging.logAsyncioTasks = False

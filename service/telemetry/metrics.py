@@ -48,7 +48,7 @@ _INFERENCE_KINDS = KINDS.keys() - NOT_OF_INFERENCE
 class Metrics:
     """The service's metrics. Times are in seconds, sizes in bytes or tokens.
 
-    Of a service of several processes, this one keeps its values in `part`, and writes those of all.
+    In a service of several processes, this process keeps its values in `part`, and writes those of all.
     """
 
     _record = staticmethod(record)
@@ -114,7 +114,7 @@ class Metrics:
         self.padding_tokens = self._counter("padding_tokens_total", "Padding tokens run.", "model")
         self.queue_inputs = self._gauge("queue_inputs", "Sequences in the queue.", "model", over="sum")
         self.queue_tokens = self._gauge("queue_tokens", "Tokens in the queue.", "model", over="sum")
-        # Of the process that answers: another one's would be as old as the last scrape that it answered.
+        # The answering process's own: another one's would be as old as the last scrape that it answered.
         self.queue_limit = self._gauge("queue_tokens_limit", "Tokens the queue takes.", "model", over="own")
         self.batch_limit = self._gauge("batch_tokens_limit", "Token budget of a batch.", "model", over="min")
         self.inference_failures = self._counter(
@@ -196,7 +196,7 @@ class Metrics:
             self.rejected.labels(kind).inc()
 
     def keys(self, names: frozenset[str]) -> None:
-        """Expose their number and series of exactly these keys, and no longer those of revoked ones."""
+        """Expose the number of these keys and the series of exactly these, not those of revoked keys."""
         self.api_keys.labels().set(len(names))
         for name in names - self._keys:
             self.key_requests.labels(name)
@@ -210,7 +210,7 @@ class Metrics:
         self.key_last_used.labels(name).set(time.time())
 
     def stages(self, model: str, **seconds: float) -> None:
-        """Record the times of stages of one request, by their names."""
+        """Record how long the stages of one request took, by the stages' names."""
         labels = self.stage_duration.labels
         self._record(*[(labels(stage, model), time_s) for stage, time_s in seconds.items()])
 

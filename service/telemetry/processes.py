@@ -1,4 +1,4 @@
-"""What Prometheus's clients tell of a process, of a service that has several."""
+"""Exposes, for a service of several processes, what Prometheus's clients tell about one process."""
 
 import os
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class Processes(Collector):
         self._supervisor = supervisor
 
     def collect(self) -> Iterator[Metric]:
-        """Read them from /proc."""
+        """Read the numbers from /proc."""
         folder = Path("/proc", str(self._supervisor))
         children = _read(folder / "task" / folder.name / "children").split()
         processes = [self._supervisor, *map(int, children)]

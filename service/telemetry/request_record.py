@@ -9,7 +9,7 @@ from opentelemetry.trace import SpanContext, format_span_id, format_trace_id
 
 
 class Stages(dict[str, float]):
-    """Seconds by finished stage; `begun` has when each started, in `time.perf_counter` seconds."""
+    """Seconds by finished stage; `begun` says when each started, in `time.perf_counter` seconds."""
 
     def __init__(self, done: Mapping[str, float] | None = None) -> None:
         super().__init__(done or {})
@@ -40,7 +40,7 @@ class RequestRecord:
     problem_field: str | None = None
     """What the error is about, as far as the service knows its name."""
     path: str | None = None
-    """Of a request without a route: escaped and cut."""
+    """The path of a request without a route, escaped and cut."""
     stages: Stages = field(default_factory=Stages)
     trace_id: str | None = None
     span_id: str | None = None
@@ -52,7 +52,7 @@ class RequestRecord:
 
 
 class Ended(NamedTuple):
-    """A finished request, for its log line; of client input it has only validated ids, and unknown paths."""
+    """A finished request, for its log line; its only client input is validated ids and unknown paths."""
 
     record: RequestRecord
     route: str

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 _SHARED_S = 1.0
 PAUSE_S = 0.1
-"""Between two expositions, however they are asked for."""
+"""The least time between two expositions, in seconds, however they are asked for."""
 
 
 class Scrapes:
@@ -15,7 +15,7 @@ class Scrapes:
     def __init__(self) -> None:
         self._exposition = b""
         self._begun = -float("inf")
-        """When making it began."""
+        """When the making of the last exposition began."""
         self._making: asyncio.Task[None] | None = None
 
     async def answer(self, make: Callable[[], bytes], *, fresh: bool = False) -> bytes:

@@ -18,7 +18,7 @@ from service.sharing.metric_values import Part
 
 Kind = Literal["counter", "gauge", "histogram"]
 Over = Literal["sum", "max", "min", "own"]
-"""How the values of several processes become one; "own" is that of the process that answers the scrape."""
+"""How the values of several processes become one; "own" means that of the process answering the scrape."""
 
 _number: Callable[[float], str] = floatToGoString  # the library has no types
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -52,7 +52,7 @@ class Series:
 def record(*amounts: tuple[Series, float]) -> None:
     """Add to several counters, and an observation to each histogram; all belong to one process.
 
-    What is counted of one request or batch is added together: a call for each number takes as long again.
+    All numbers of one request or batch are added in one call: a call for each number takes as long again.
     """
     with amounts[0][0].lock:
         for series, amount in amounts:
@@ -65,7 +65,7 @@ def record(*amounts: tuple[Series, float]) -> None:
 
 
 class Metric:
-    """A counter, a gauge, or a histogram with the upper `bounds` of its buckets, but the infinite one."""
+    """A counter, a gauge, or a histogram with the upper `bounds` of its buckets except the infinite one."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Metric:
         self._part, self._bounds = part, bounds
         self._count = len(bounds) + 2 if bounds else 1
         self.labels = cache(self._series)
-        """Finds the series of these values of the labels, or adds it with zeros."""
+        """Finds the series with these values of the labels, or adds it with zeros."""
 
     def _series(self, *values: str) -> Series:
         numbers, first = self._part.numbers(orjson.dumps([self.name, *values]), self._count)
@@ -94,7 +94,7 @@ class Metric:
         return part.cast("d")[first : first + self._count]
 
     def write(self, values: Sequence[str], numbers: Sequence[float]) -> str:
-        """Write the samples of a series, of a histogram the buckets, the count and the sum."""
+        """Write the samples of a series; for a histogram, these are its buckets, its count and its sum."""
         labels = dict(zip(self.label_names, values, strict=True))
         if not self._bounds:
             return _line(self.name, labels, numbers[0])

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 _HOUR_S, _CHECKED_S = 3600.0, 1.0
 # Fewer texts say little.
 _ENOUGH = 300
-# Of a request only some tokens of some texts are looked at: on the event loop, in a tenth of a millisecond.
+# Only some tokens of some of a request's texts are examined: in a tenth of a millisecond, on the event loop.
 _TEXTS, _TOKENS = 16, 128
 _MOST_TRUNCATED, _MOST_UNKNOWN = 0.1, 0.2
 
@@ -53,9 +53,9 @@ class Vocabulary:
 
 
 class TextWarnings:
-    """Warns of each model's texts: that many are truncated once an hour, of a tokenizer once.
+    """Warns of each model's texts: of many truncated ones at most once an hour, of many unknown words once.
 
-    Of several processes, which tell each other what they counted, one warns.
+    Several processes tell each other what they have counted, and one of them warns.
     """
 
     def __init__(self, metrics: Metrics, counters: Counters) -> None:
@@ -63,7 +63,7 @@ class TextWarnings:
         self._before: dict[str, tuple[int, int]] = {}
         """The inputs of each model, and how many of them were truncated, when the hour began."""
         self._warned: set[str] = set()
-        """The models of whose truncated texts was warned within the hour."""
+        """The models for which a warning of truncated texts was logged within the hour."""
         self._hour = self._checked = time.monotonic()
 
     def check(self, vocabularies: Mapping[str, Vocabulary]) -> None:

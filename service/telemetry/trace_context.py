@@ -11,7 +11,7 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 def read_traceparent(values: Sequence[bytes], states: Sequence[bytes] = ()) -> SpanContext | None:
     """Read the headers `traceparent` and `tracestate`; None unless there is exactly one valid traceparent.
 
-    What is too long or not valid in `tracestate` is left out.
+    Parts of `tracestate` that are too long or not valid are left out.
     """
     if len(values) != 1 or b"\n" in values[0]:
         return None

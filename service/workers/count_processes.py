@@ -1,4 +1,4 @@
-"""How many processes serve."""
+"""Decides how many processes serve."""
 
 import sys
 from pathlib import Path
@@ -7,14 +7,14 @@ from model.lanes import count_cores
 from service.memory_limits import memory_given
 from service.settings import Settings, SettingsError
 
-# Memory without which there is only one process by default, and what each further one should find.
+# Up to this much memory there is one process by default; each further process needs this much more.
 _FIRST_BYTES, _FURTHER_BYTES = 512 * 2**20, 128 * 2**20
 
 
 def count_processes(settings: Settings) -> int:
     """Return how many processes serve: the setting, or one for each core with memory for it.
 
-    Raises SettingsError for several where there can be only one.
+    Raises SettingsError if several are set where there can be only one.
 
     A CUDA device has one process: each would load the weights once more, and they would compete for it.
     """

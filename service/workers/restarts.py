@@ -1,16 +1,16 @@
 """Decides when a worker that ended is replaced, and when the service ends instead."""
 
 FRUITLESS = 5
-"""This many workers that end in a row, while no other serves, end the service."""
-# What passes before a worker is replaced, in seconds: the first at once, later ones more and more slowly, so
-# that what a restart cures has time to pass.
+"""When this many workers in a row have ended while no other served, the service ends."""
+# How long until a worker is replaced, in seconds: the first is replaced at once, later ones ever more slowly,
+# so that a passing cause has time to pass.
 _PAUSES_S = (0.0, 0.5, 1.0, 2.0, 4.0)
 # Workers that served for longer than this did not end in a row.
 _IN_A_ROW_S = 60.0
 
 
 class RestartPolicy:
-    """Counts workers that end in a row: while no request is answered in any worker."""
+    """Counts workers that end in a row, that is, with no request answered in any worker meanwhile."""
 
     def __init__(self) -> None:
         self._in_a_row = self._unattended = 0
@@ -22,7 +22,7 @@ class RestartPolicy:
         """Count a worker that ended; returns the seconds until it is replaced, None if the service must end.
 
         `answered` is how many requests all workers have answered until `now`, in `time.monotonic` seconds;
-        `was_ready` says whether it had been ready, and `attended` whether another worker serves.
+        `was_ready` says whether this worker had been ready, and `attended` whether another worker serves.
         """
         soon = now - self._last < _IN_A_ROW_S or not was_ready
         in_a_row = soon and answered == self._answered

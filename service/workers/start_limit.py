@@ -11,7 +11,7 @@ from functools import partial
 from service.system.stages import stage_of
 from service.workers.worker import fork
 
-# How long after the limit this process ends: until then, the other one has written why.
+# How long after the limit this process ends: by then, the forked process has written why.
 _MARGIN_S = 0.5
 _POLL_S = 1.0
 _WRITTEN = 3

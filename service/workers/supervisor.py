@@ -53,18 +53,18 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.1
 # An event loop that has not run for this long stands still: its process was stopped, or hangs.
 _SILENT_S = 5.0
-# What a worker that was ready may take to end by itself.
+# How long a worker that was ready may take to end by itself.
 _ENDING_S = 15.0
 # If the supervisor itself was this late, the whole service was suspended.
 _LATE_S = 1.0
 # `make` and process groups may deliver one signal twice; a second one within this time is ignored.
 _ECHO_S = 0.5
-# What workers may take to end beyond the drain's timeout.
+# How long workers may take to end beyond the drain's timeout.
 _GRACE_S = 1.0
 
 
 class _End(Exception):
-    """The service must end, with an exit code, and a sentence unless a worker has written one."""
+    """The service must end with an exit code, and with a sentence unless a worker has written one."""
 
     def __init__(self, code: int, sentence: str | None = None) -> None:
         super().__init__(sentence)
@@ -92,10 +92,10 @@ class Supervisor:
         self._scoreboard = Scoreboard(processes, settings.models)
         self._channels = [Channel() for _ in range(processes)]
         self._values = MetricValues(processes + 2)
-        """Of the workers, by their slots; of this process, and of the placeholder."""
+        """The metrics of the workers, by their slots, then those of this process and of the placeholder."""
         self._workers: dict[int, _Worker] = {}
         self._missing: dict[int, float] = {}
-        """Workers that are to be forked, and when, in `time.monotonic` seconds."""
+        """When workers are to be forked, in `time.monotonic` seconds, by their slots."""
         self._placeholder: int | None = None
         self._models: dict[str, PreparedModel] = {}
         self._files = MappedFiles()
@@ -106,7 +106,7 @@ class Supervisor:
         self._complete_since = 0.0
         self._reread = 0.0
         self._resumed = 0.0
-        """When the whole service was last suspended, in `time.monotonic` seconds: no worker is to blame."""
+        """When the whole service last resumed after a suspension, in `time.monotonic` seconds."""
         self._drain_since: float | None = None
         self._announced = False
         self._signal = signal.SIGTERM
@@ -118,7 +118,7 @@ class Supervisor:
         self._listeners = open_listeners(self._settings)
         with ExitStack() as stack:
             self._weights = stack.enter_context(temporary_folder())
-            # Waited for in `_watch`; the system would forget it where this process was started to ignore it.
+            # `_watch` waits for it; if this process was started with it ignored, the system would drop it.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
             for signum in ending_signals():
@@ -172,7 +172,7 @@ class Supervisor:
                 return
 
     def _siblings(self, slot: int | None) -> Siblings:
-        """Return what a worker knows of the others; None is the placeholder."""
+        """Return what a worker knows of the others; the slot None is for the placeholder."""
         counters = self._scoreboard.spare_counters() if slot is None else self._scoreboard.counters(slot)
         keys = None if self._key_file is None else self._key_file.published
         return Siblings(counters, self._channels, self._values, keys)
@@ -183,7 +183,7 @@ class Supervisor:
             self._key_file.reload()
 
     def _start(self, slot: int) -> None:
-        """Fork a worker; where the system cannot now, it is tried again at the next tick."""
+        """Fork a worker; if the system cannot do so now, it is tried again at the next tick."""
         now = time.monotonic()
         try:
             pid = fork(partial(work, self._settings, self._siblings(slot), self._listeners, self._models))
@@ -341,7 +341,7 @@ class Supervisor:
         os._exit(code)
 
     def _has_drained(self, now: float, since: float) -> bool:
-        """Say whether all workers have ended, or had the time to; log the beginning and the end."""
+        """Return whether all workers have ended, or had the time to; log the drain's beginning and end."""
         if not self._announced:
             self._announced = True
             log.info(
@@ -359,7 +359,7 @@ class Supervisor:
         return True
 
     def _sum(self, row: int) -> int:
-        """Sum a row over all workers."""
+        """Sum a counter over all workers."""
         return sum(self._scoreboard.counters(slot).own[row] for slot in range(self._scoreboard.processes))
 
     def _send_all(self, signum: int) -> None:

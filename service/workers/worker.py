@@ -1,4 +1,4 @@
-"""What a forked process does: it serves, or answers in their place until they are ready."""
+"""What forked processes do: workers serve, and the placeholder answers until they are ready."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ from service.system.stages import take_slot, tell_stage
 from service.telemetry.metrics import Metrics
 from service.telemetry.traces import TracesError
 
-# Every process would log the same about loading.
+# Otherwise, every process would log the same lines about loading.
 _LIFECYCLE_LOG = logging.getLogger("service.lifecycle")
 
 
@@ -96,7 +96,7 @@ def _serve(
         sys.stderr.flush()
         os._exit(2)
     state: ServiceState = app.state.service
-    # What waited and ran in a worker that this one replaces is gone.
+    # Whatever waited or ran in the worker that this one replaces is gone.
     state.metrics.in_flight.set(0)
     for model in settings.models:
         state.metrics.queue(model, inputs=0, tokens=0)

@@ -1,1 +1,1 @@
-"""Adapters in the form of peft: a folder for each task, with what it is and low-rank matrices."""
+"""Adapters as peft saves them: for each task, a folder with a description and low-rank matrices."""

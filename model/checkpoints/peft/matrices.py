@@ -14,10 +14,10 @@ from model.families.family import Part
 from model.files import shown
 
 _BASE = "base_model.model."
-"""What precedes every name in a file of peft."""
+"""The prefix of every name in a file saved by peft."""
 _MATRICES = (".lora_A.weight", ".lora_B.weight")
 _FEW_NUMBERS, _MOST_PADDED = 2**26, 8
-"""How many numbers matrices may take that are filled up to the largest rank, or how many times more."""
+"""Matrices padded to the largest rank may have so many numbers, or so many times those in the files."""
 _MADE_FOR = "use the adapters that were made for this model"
 
 Parts = Sequence[tuple[Stored, Part]]
@@ -31,8 +31,8 @@ def attach(
 ) -> None:
     """Set the adapters of linear layers from the files of all tasks.
 
-    `linears` are the layers with what makes up their weights, and `plain` returns a family's name of a
-    stored tensor. Raises CheckpointError for a matrix that belongs to none of them or does not fit.
+    `linears` are the layers, each with the parts of its weight, and `plain` maps the name of a stored tensor
+    to the family's name. Raises CheckpointError for a matrix that belongs to none of them or does not fit.
     """
     shapes = {part.name: stored.shape for _, parts in linears for stored, part in parts}
     by_task = [_scaled(adapter, shapes, plain) for adapter in adapters]
@@ -60,15 +60,15 @@ def attach(
 def _rank(names: Sequence[str], by_task: Sequence[Pairs]) -> int:
     """Return the largest rank that a layer has in any task.
 
-    Where a layer joins several weights, such as queries, keys and values, each keeps its own.
+    If a layer joins several weights, such as those of queries, keys and values, their ranks add up.
     """
     return max(sum(len(pairs[name][0]) for name in names if name in pairs) for pairs in by_task)
 
 
 def _joined(pairs: Pairs, parts: Parts, rank: int) -> tuple[Tensor, Tensor]:
-    """Join the matrices of one layer's parts, A below each other and B along the diagonal.
+    """Join the matrices of one layer's parts: A stacked in rows, B along a block diagonal.
 
-    So B·A is that of each part in its own rows. Returns (rank, in) and (out, rank).
+    So B·A has the product of each part in that part's rows. Returns A (rank, in) and B (out, rank).
     """
     heights = [stored.shape[0] // part.count for stored, part in parts]
     down = torch.zeros(rank, parts[0][0].shape[1])
@@ -113,7 +113,7 @@ def _scaled(adapter: Adapter, shapes: Mapping[str, Sequence[int]], plain: Callab
 
 
 def _check(adapter: Adapter, name: str, kinds: Mapping[str, Stored], shape: Sequence[int]) -> None:
-    """Raise CheckpointError unless both matrices of a weight are there and have its shape."""
+    """Raise CheckpointError unless both matrices of a weight are there and fit its shape."""
     outputs, inputs = shape
     for kind, expected in zip(_MATRICES, ((adapter.rank, inputs), (outputs, adapter.rank)), strict=True):
         found = kinds.get(kind)

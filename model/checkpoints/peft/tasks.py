@@ -16,14 +16,14 @@ from model.keys.files import ADAPTERS
 FOLDER, WEIGHTS = "adapters", "adapter_model.safetensors"
 _TASKS, _MOST_ALPHA = 64, 2**20
 _MERGE = "merge the adapter into the weights (`merge_and_unload` of peft) and serve that folder"
-# What changes more than the low-rank updates, and is refused where it is set.
+# Options that change more than the low-rank updates, and are refused if they are set.
 _OFF = (
     *("use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "modules_to_save", "rank_pattern"),
     *("alpha_pattern", "layer_replication", "trainable_token_indices", "target_parameters"),
     *("alora_invocation_tokens", "arrow_config", "kasa_config", "use_bdlora", "velora_config"),
     *("monteclora_config", "lora_ga_config", "megatron_config"),
 )
-# What changes nothing: which layers are updated is told by the matrices themselves.
+# Options that are read below or change nothing: the matrices tell which layers they update.
 _HARMLESS = (
     *("peft_type", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision"),
     *("inference_mode", "r", "target_modules", "exclude_modules", "lora_alpha", "lora_dropout", "bias"),
@@ -48,8 +48,8 @@ class Adapter:
 def find_adapters(transformer: Path, config: Mapping[str, Any], default: str | None) -> list[Adapter]:
     """Read the adapters below a transformer's folder, in the order of its `task_names`, else by name.
 
-    Empty if there are none, which a model with a `default` task must have. Raises CheckpointError for one
-    that is not supported.
+    Empty if there are none. Raises CheckpointError if a model with a `default` task lists tasks but has none,
+    or if an adapter is not supported.
     """
     folder = transformer / FOLDER
     named = config.get("task_names")
@@ -82,7 +82,7 @@ def find_adapters(transformer: Path, config: Mapping[str, Any], default: str | N
 
 
 def with_adapters(config: EncoderConfig, adapters: Sequence[Adapter], default: str | None) -> EncoderConfig:
-    """Name a folder's adapters in the config of its encoder; raises CheckpointError where it has others."""
+    """Add the tasks of a folder's adapters to the encoder's config; raises CheckpointError on a conflict."""
     stored = config.adapters
     if stored is not None and (bool(adapters) == bool(stored.rank)):
         raise CheckpointError(

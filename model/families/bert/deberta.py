@@ -52,7 +52,7 @@ def read_config(config: Mapping[str, Any]) -> EncoderConfig:
         project_first=width != hidden_size,
         norm_eps=epsilon(config, "layer_norm_eps", default=1e-7),
         activation=activation(config, "hidden_act"),
-        # Whether or not the attention is relative.
+        # The same whether or not the attention is relative.
         scale=(head_size * (1 + len(kinds))) ** -0.5,
         disentangled=_read_disentangled(config, kinds),
         layers=(LayerConfig(convolution=convolution), *[LayerConfig()] * (layers - 1)),
@@ -60,7 +60,7 @@ def read_config(config: Mapping[str, Any]) -> EncoderConfig:
 
 
 def _kinds(config: Mapping[str, Any]) -> set[str]:
-    """Read `pos_att_type`: a list, or text with bars between its parts."""
+    """Read `pos_att_type`: a list, or a text whose parts are separated by bars."""
     given = config.get("pos_att_type") or []
     kinds = [part.strip() for part in given.lower().split("|")] if isinstance(given, str) else given
     if not isinstance(kinds, list) or any(kind not in _KINDS for kind in kinds):
@@ -89,14 +89,14 @@ def _read_disentangled(config: Mapping[str, Any], kinds: set[str]) -> Disentangl
 
 
 def _positive(config: Mapping[str, Any], name: str) -> int:
-    """Read a number of positions, 0 if it is missing or below, as -1 is."""
+    """Read a number of positions; 0 if it is missing or below 1, such as -1."""
     value = config.get(name, -1)
     unset = isinstance(value, int) and not isinstance(value, bool) and value < 1
     return 0 if unset else whole(config, name, like="max_position_embeddings")
 
 
 def _norms_distances(config: Mapping[str, Any]) -> bool:
-    """Read `norm_rel_ebd`: "none", "layer_norm", or several with bars between them."""
+    """Read `norm_rel_ebd`: "none", "layer_norm", or both separated by a bar."""
     given = config.get("norm_rel_ebd", "none")
     kinds = {part.strip() for part in given.lower().split("|")} if isinstance(given, str) else {""}
     if not kinds <= {"none", "layer_norm"}:

@@ -10,9 +10,9 @@ from model.families.bert import roberta
 from model.families.reading.options import check_at_least
 from model.fields import whole
 
-# Of its bias it uses so many buckets, whatever size its table has.
+# The relative bias has this many buckets, however many rows its table has.
 _BUCKETS = 32
-# Whatever `pad_token_id` says.
+# The padding id, whatever `pad_token_id` says.
 _PADDING = 1
 
 

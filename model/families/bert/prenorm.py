@@ -33,7 +33,7 @@ _LAYER = "encoder.layer.{}."
 
 
 def _named(family: Family, attention: str, feed_forward: str, final: str) -> Family:
-    """Return a family whose norms are called so: the two of a layer, and the one after the last layer."""
+    """Return a family with these names of norms: the two of a layer, and the one after the last layer."""
     return replace(
         family,
         names={

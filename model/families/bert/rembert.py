@@ -1,4 +1,4 @@
-"""RemBERT (Chung et al. 2021): BERT with narrow embeddings, and others, which are wide, to predict words."""
+"""RemBERT (Chung et al. 2021): BERT with narrow input embeddings, and separate wide ones to predict words."""
 
 from collections.abc import Mapping
 from dataclasses import replace

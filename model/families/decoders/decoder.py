@@ -35,7 +35,7 @@ BLOCK_NAMES: dict[str, Sources] = {
     "feed_forward_norm.weight": (f"{_LAYER}post_attention_layernorm.weight",),
 }
 DROPPED = ("layers.*.self_attn.rotary_emb.inv_freq",)
-"""What older checkpoints have of positions, which config.json says too."""
+"""Rotary frequencies in older checkpoints, which config.json gives as well."""
 HEADS = {"lm_head.*": "the next word", "score.*": "classes"}
 TOKEN_CLASSES = PredictorTable((linear("score"),))
 
@@ -55,7 +55,7 @@ def classes(padding: int = -1) -> PredictorTable:
 
 
 def family(name: str, read_config: Callable[[Mapping[str, Any]], EncoderConfig], **others: Any) -> Family:
-    """Return a family whose weights have the names of all decoders; `others` are fields of Family."""
+    """Return a family whose weights have the names that decoders share; `others` are fields of Family."""
     fields: dict[str, Any] = {
         "names": NAMES,
         "block_names": BLOCK_NAMES,
@@ -70,9 +70,9 @@ def family(name: str, read_config: Callable[[Mapping[str, Any]], EncoderConfig],
 def read_decoder(
     config: Mapping[str, Any], size: int, *, base: float = 10_000.0, **others: Any
 ) -> EncoderConfig:
-    """Read what the `config.json` of all decoders has; raises CheckpointError for what is not supported.
+    """Read the fields that decoders share in `config.json`; raises CheckpointError for unsupported ones.
 
-    `size` is that of a head, `base` that of the angles if config.json names none; `others` are fields of
+    `size` is the size of a head, `base` the rotary base if config.json has none; `others` are fields of
     EncoderConfig.
     """
     heads = whole(config, "num_attention_heads")
@@ -106,7 +106,7 @@ def read_decoder(
 
 
 def head_size(config: Mapping[str, Any], *, default: int | None = None) -> int:
-    """Read the size of a head, by default the hidden size by the number of heads; raises CheckpointError."""
+    """Read the size of a head, by default hidden size / number of heads; raises CheckpointError."""
     given = config.get("head_dim")
     if given is None and default is None:
         hidden, heads = whole(config, "hidden_size"), whole(config, "num_attention_heads")
@@ -117,7 +117,7 @@ def head_size(config: Mapping[str, Any], *, default: int | None = None) -> int:
 
 
 def is_causal(config: Mapping[str, Any]) -> bool:
-    """Read whether a token attends to none after it: `is_causal`, or `use_bidirectional_attention`."""
+    """Read whether tokens attend to none after them: `is_causal`, or `use_bidirectional_attention`."""
     return switch(config, "is_causal", default=True) and not is_bidirectional(config)
 
 
@@ -139,9 +139,9 @@ def read_angles(config: Mapping[str, Any], size: int, base: float = 10_000.0) ->
 
 
 def read_window(config: Mapping[str, Any], *, exclusive: bool | None = None) -> int:
-    """Read how far a token of a layer with a window sees, as transformers does; raises CheckpointError.
+    """Read how far a token sees in a layer with a window, as transformers does; raises CheckpointError.
 
-    A window that is `exclusive`, by default one in causal order, counts the token itself.
+    An `exclusive` window, by default a causal one, counts the token itself.
     """
     width = whole(config, "sliding_window", like="max_position_embeddings")
     exclusive = is_causal(config) if exclusive is None else exclusive
@@ -152,7 +152,7 @@ def read_window(config: Mapping[str, Any], *, exclusive: bool | None = None) -> 
 def read_kinds(
     config: Mapping[str, Any], default: list[str], kinds: tuple[str, str] = (FULL, SLIDING)
 ) -> list[str]:
-    """Read which layers are of which of two kinds, by default full or with a window.
+    """Read the kind of each layer, one of two, from `layer_types`; returns `default` if that is missing.
 
     Raises CheckpointError for other kinds.
     """

@@ -1,8 +1,8 @@
-"""EmbeddingGemma 2 (2026), of which the part for texts is served: an encoder of Gemma's blocks.
+"""EmbeddingGemma 2 (2026), of which only the text part is served: an encoder of Gemma's blocks.
 
-Every layer looks both ways, those without a window with other heads than the others. Values have norms,
-scores no scale, and each layer is given numbers of its own from the embeddings. Vectors are those of a
-projection.
+Every layer attends in both directions; those without a window have other heads than the rest.
+Values are normalised, scores are not scaled, and each layer gets inputs of its own from the embeddings. A
+projection makes the final vectors.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ from model.fields import switch, whole
 from model.files import shown
 
 _SIZES = {"head_dim": "hidden_size", "num_key_value_heads": "num_attention_heads"}
-"""What may differ from layer to layer, and the field whose bounds it has."""
+"""The fields that may differ from layer to layer, and the fields whose bounds they have."""
 _BASES = {FULL: 1_000_000.0, SLIDING: 10_000.0}
 
 
 def read_text(config: Mapping[str, Any]) -> EncoderConfig:
-    """Read the `config.json` of the part for texts; raises CheckpointError for what is not supported."""
+    """Read the `config.json` of the text part; raises CheckpointError for what is not supported."""
     config = {"num_key_value_heads": 2, **config}
     bias = switch(config, "attention_bias", default=False)
     return decoder.read_decoder(
@@ -47,7 +47,7 @@ def read_text(config: Mapping[str, Any]) -> EncoderConfig:
 
 
 def read_whole(config: Mapping[str, Any]) -> EncoderConfig:
-    """Read the same in the `config.json` of a model for texts, images and sounds; raises CheckpointError."""
+    """Read the text part of a `config.json` for texts, images and sounds; raises CheckpointError."""
     text = config.get("text_config")
     if not isinstance(text, dict):
         raise CheckpointError(f"text_config is {shown(text)}; it must be an object.")
@@ -72,16 +72,16 @@ def _layers(config: Mapping[str, Any]) -> tuple[LayerConfig, ...]:
 
 
 def _angles(config: Mapping[str, Any], kind: str, size: int) -> Any:
-    """Read the angles of a kind of layers, whose heads have a size."""
+    """Read the rotary positions of a kind of layer, for heads of this size."""
     listed = config.get("rope_parameters")
     own = listed.get(kind) if isinstance(listed, dict) else listed
     return decoder.read_angles({"rope_parameters": own}, size, _BASES[kind])
 
 
 def _own_sizes(config: Mapping[str, Any], kinds: list[str]) -> dict[int, Mapping[str, Any]]:
-    """Read what is different in some layers; raises CheckpointError for anything but sizes of heads.
+    """Read which sizes differ in which layers; raises CheckpointError for any but those of heads.
 
-    Without `per_layer_config`, layers without a window have one key, and heads of `global_head_dim`.
+    Without `per_layer_config`, layers without a window take the fields with "global" in their names.
     """
     listed = config.get("per_layer_config")
     if listed is None:

@@ -1,7 +1,7 @@
 """Gemma (Gemma Team 2024) and Gemma 3 (2025): norms multiply by 1 + weight, and embeddings are scaled.
 
-Gemma 3 has norms before and after each sub-layer and of each query and key, and five layers with a window to
-one without; those without have another base of rotary positions.
+Gemma 3 has norms before and after each sub-layer and on each query and key. Five in six layers have a window;
+the others have another rotary base.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""LFM2 (Liquid AI 2025): gated convolutions over a few tokens in the place of attention in most layers.
+"""LFM2 (Liquid AI 2025): gated convolutions over a few tokens instead of attention in most layers.
 
 The encoders made of it (LFM2.5-Embedding, LFM2.5-ColBERT) look both ways in convolutions and attention.
 """
@@ -17,7 +17,7 @@ from model.files import shown
 
 CONVOLUTION = "conv"
 _BOTH_WAYS = "Lfm2Bidir"
-"""How the names of classes begin that look both ways; config.json has no other sign of it."""
+"""Part of the names of classes that look both ways; config.json has no other sign of it."""
 
 
 def read_lfm2(config: Mapping[str, Any]) -> EncoderConfig:
@@ -37,7 +37,7 @@ def read_lfm2(config: Mapping[str, Any]) -> EncoderConfig:
 
 
 def _looks_both_ways(config: Mapping[str, Any]) -> bool:
-    """Return whether a class is named that looks both ways."""
+    """Return whether a config names a class that looks both ways."""
     listed, code = config.get("architectures"), config.get("auto_map")
     names = [
         *(listed if isinstance(listed, list) else ()),
@@ -76,7 +76,7 @@ def _attending(config: Mapping[str, Any]) -> list[str]:
 def _inner_size(config: Mapping[str, Any]) -> int:
     """Read the size of the feed-forward network, which by default is two thirds of what is given, rounded up.
 
-    Older files give it as `block_ff_dim`, which counts more.
+    Older files give it as `block_ff_dim`, which takes precedence.
     """
     name = "block_ff_dim" if "block_ff_dim" in config else "intermediate_size"
     size = whole(config, name, like="intermediate_size")
@@ -86,7 +86,7 @@ def _inner_size(config: Mapping[str, Any]) -> int:
     if config.get("block_ffn_dim_multiplier", 1.0) is not None:
         given = {"block_ffn_dim_multiplier": 1.0, **config}
         step = whole(config, "block_multiple_of", like="intermediate_size", default=256)
-        # Bounded first: a huge float has no whole number.
+        # Bounded first: the product may be infinite, which no integer is.
         scaled = min(positive(given, "block_ffn_dim_multiplier") * size, 2.0 * MOST["intermediate_size"])
         size = -(-int(scaled) // step) * step
     return size

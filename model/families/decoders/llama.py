@@ -60,5 +60,5 @@ LLAMA_BIDIRECTIONAL = replace(
     read_config=read_bidirectional,
     predictors={"token_classification": decoder.TOKEN_CLASSES},
 )
-"""Its classifiers, which `transformers` has not, pool otherwise than those of other decoders."""
+"""Its text classifiers are not served: `transformers` has none, and they pool unlike other decoders'."""
 MISTRAL = replace(LLAMA, name="mistral", read_config=read_mistral, keeps_tokenizer=True)

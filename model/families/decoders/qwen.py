@@ -1,4 +1,4 @@
-"""Qwen2 (Yang et al. 2024): biases of queries, keys and values; Qwen3 (2025): a norm of each instead."""
+"""Qwen2 (Yang et al. 2024): biases of queries, keys and values; Qwen3 (2025): norms of queries and keys."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """jina-embeddings-v2 (Günther et al. 2023): BERT with ALiBi and gated feed-forward layers, by jina's code.
 
-Its `model_type` is "bert"; what is computed stands in the code that `auto_map` names. There are two versions
-of it: the second, for source code, also normalises queries and keys.
+Its `model_type` is "bert"; the code that `auto_map` names defines what is computed. It has two versions:
+the second, for source code, also normalises queries and keys.
 """
 
 from collections.abc import Mapping
@@ -90,7 +90,7 @@ JINA_BERT_QK: Family = replace(
         "attention_output_norm.bias": (f"{_LAYER}attention.output.LayerNorm.bias",),
         "attention_norm.weight": (f"{_LAYER}layer_norm_1.weight",),
         "attention_norm.bias": (f"{_LAYER}layer_norm_1.bias",),
-        # The gate is the second half here; our first one is.
+        # Here the gate is the second half; in our layout it is the first.
         "feed_forward.inner.weight": (Part(_UP_AND_GATE, 1, 2), Part(_UP_AND_GATE, 0, 2)),
         "feed_forward.outer.weight": (f"{_LAYER}mlp.down_layer.weight",),
         "feed_forward.outer.bias": (f"{_LAYER}mlp.down_layer.bias",),

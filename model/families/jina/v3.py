@@ -60,7 +60,7 @@ _NO_TASKS = (
     "original checkpoint, jinaai/jina-embeddings-v3"
 )
 _UPDATED = "parametrizations.weight."
-"""Below this are a weight and its adapters, in checkpoints with adapters."""
+"""The prefix of a weight and of its adapters, in checkpoints with adapters."""
 
 
 def _either(native: str, original: str) -> Either:
@@ -81,7 +81,7 @@ def _qkv(kind: str) -> Either:
 
 
 def _adapters(layers: Mapping[str, str], below: str = "") -> dict[str, Sources]:
-    """Return the names of adapters, A and B, for our layers or tables by their original names."""
+    """Return the names of the adapters' matrices A and B; `layers` maps our names to the original ones."""
     return {
         f"{ours}.{part}": (f"{below}{theirs}.{_UPDATED}0.lora_{letter}",)
         for ours, theirs in layers.items()

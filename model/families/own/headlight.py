@@ -1,18 +1,18 @@
-"""Encoders of this project's own blocks, with any of their options: every parameter has its own name."""
+"""Encoders of this project's own blocks, with any options: tensors are named as the parameters are."""
 
 from model.families.family import Family, Sources
 from model.families.own.literal import read_config
 
 
 class _OwnNames(dict[str, Sources]):
-    """The name of each parameter is the same in a file, after a prefix."""
+    """The names of the parameters in a file: their own names after a prefix."""
 
     def __init__(self, prefix: str = "") -> None:
         super().__init__()
         self._prefix = prefix
 
     def __missing__(self, name: str) -> Sources:
-        """Name the only tensor of a parameter."""
+        """Return the name of a parameter's only tensor."""
         return (self._prefix + name,)
 
 

@@ -1,6 +1,6 @@
-"""A config of an encoder as JSON, field by field under the same names, and back.
+"""Converts an encoder's config to JSON and back, field by field under the same names.
 
-Both directions follow the types of the fields, so that what an encoder gains is saved and checked, too.
+Both directions follow the types of the fields, so that new fields are saved and checked, too.
 """
 
 import json
@@ -17,7 +17,7 @@ from model.files import shown
 
 _T = TypeVar("_T")
 
-# The largest whole numbers; those of other fields count tokens, and are at most as large as a vocabulary.
+# The largest values of whole numbers; other fields count tokens, and are bounded as `vocab_size` is.
 _MOST = {
     **dict.fromkeys(("hidden_size", "embedding_size", "head_dim"), MOST["hidden_size"]),
     **dict.fromkeys(("num_heads", "num_kv_heads", "experts", "chosen"), MOST["num_attention_heads"]),
@@ -28,7 +28,7 @@ _MOST = {
 
 
 _LONGEST = 200
-"""Characters of a name."""
+"""The most characters of a name."""
 
 
 def write_config(config: EncoderConfig) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _read_fields(kind: type[_T], config: Mapping[str, Any], prefix: str) -> _T:
 
 
 def _read(kind: Any, value: Any, name: str, prefix: str) -> Any:
-    """Read a value of a type that configs have; raises CheckpointError."""
+    """Read a value of any type that fields of configs have; raises CheckpointError."""
     where, options = f"{prefix}{name}", get_args(kind)
     if NoneType in options:
         (other,) = (option for option in options if option is not NoneType)

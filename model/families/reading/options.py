@@ -33,7 +33,7 @@ def check_encoder(config: Mapping[str, Any]) -> None:
 
 
 def check_absolute(config: Mapping[str, Any], *others: str) -> None:
-    """Raise CheckpointError for position embeddings other than absolute ones, or `others` by name."""
+    """Raise CheckpointError for position embeddings other than absolute ones and `others`, by name."""
     kind, allowed = config.get("position_embedding_type", "absolute"), ("absolute", *others)
     if kind not in allowed:
         listed = " or ".join(f'"{name}"' for name in allowed)

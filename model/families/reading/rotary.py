@@ -13,7 +13,7 @@ _SUPPORTED = ("default", "linear", "llama3")
 
 
 def read_rotary(config: Mapping[str, Any], head_size: int, default_base: float) -> Rotary:
-    """Read rotary positions for heads of a size; raises CheckpointError for a scaling that is not supported.
+    """Read a head's rotary positions; raises CheckpointError for a scaling that is not supported.
 
     transformers 5 writes `rope_parameters`; before it there were `rope_theta` and `rope_scaling`.
     """

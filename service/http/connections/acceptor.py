@@ -1,4 +1,4 @@
-"""Accepts connections, a few at a time: however many arrive at once, the event loop does not stand still."""
+"""Accepts connections, a few at a time, so that a burst of them does not block the event loop."""
 
 import asyncio
 import select
@@ -6,18 +6,18 @@ import socket
 import time
 from collections.abc import Callable
 
-# In one turn of the event loop it accepts for this time in seconds, and this number of connections, at most.
+# The limits of one turn of the event loop: seconds spent accepting, and connections accepted.
 _TURN_S, _MOST = 0.001, 32
-# Without a free file descriptor, connections wait this long in the system's queue.
+# While no file descriptor is free, connections wait in the system's queue, for this many seconds at a time.
 _SHORTAGE_S = 0.05
 
 ProtocolFactory = Callable[[], asyncio.Protocol]
 
 
 class Acceptor:
-    """Accepts from a listening socket, from its creation on the event loop until `close`.
+    """Accepts connections from a listening socket on the event loop, from when it is created until `close`.
 
-    It takes the place of an `asyncio.Server`, which would accept all connections that wait in one go.
+    It takes the place of an `asyncio.Server`, which would accept all waiting connections in one go.
     """
 
     def __init__(self, listener: socket.socket, protocol: ProtocolFactory, backlog: int) -> None:
@@ -32,13 +32,13 @@ class Acceptor:
 
     @property
     def waiting(self) -> bool:
-        """Whether connections wait to be accepted."""
+        """Whether connections are waiting to be accepted."""
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
         return bool(self._connecting or poll.poll(0))
 
     def close(self) -> None:
-        """Accept no more. The socket stays open: other processes may accept from it."""
+        """Stop accepting; the socket stays open, since other processes may accept from it."""
         if self._resumption is not None:
             self._resumption.cancel()
         self._loop.remove_reader(self._listener)

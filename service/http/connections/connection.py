@@ -23,9 +23,9 @@ from service.telemetry.metrics import CLIENT_GONE, SLOW_READER, UNMATCHED
 log = logging.getLogger(__name__)
 
 # Bytes that arrive when an idle connection is about to be closed are usually a request; it is parsed within
-# this time.
+# this time, in seconds.
 _ARRIVING_S = 0.1
-# A request that waits for longer until it is begun is asked for once more: the queue may have been filled.
+# A request that waits longer than this, in seconds, must be admitted again: the queue may have filled up.
 _ADMITTED_S = 0.005
 _CLOSE = b"connection: close\r\n"
 
@@ -35,7 +35,7 @@ class Protocol(Parsing):
 
     Malformed HTTP is answered with a problem document, after the responses to earlier requests. A head that
     is too large or too slow is refused, and a stalled reader is cut off. An idle connection is closed after
-    the keep-alive time, whatever arrives that does not begin a request.
+    the keep-alive time, even if bytes arrive that begin no request.
     """
 
     def __init__(self, *arguments: Any, state: ServiceState, door: Door, **options: Any) -> None:
@@ -48,19 +48,19 @@ class Protocol(Parsing):
         self._told: Told | None = None
         self._served: Any = None  # the request being answered; pipelined ones may wait behind it
         self._discards = False
-        """Whether the request that is being read was refused on arrival, so that its body is discarded."""
+        """Whether the request being read was refused on arrival, so that its body is discarded."""
         self._closing = False
-        """Whether it is closed when the request that is being read has arrived as a whole."""
+        """Whether to close the connection once the request being read has arrived completely."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._idle_since = time.monotonic()
         self._rest_timer: asyncio.TimerHandle | None = None
         self._keep_alive_timer: asyncio.TimerHandle | None = None
         self._leaves_to: Channel | None = None
         self.joins = False
-        """Whether another process has answered requests on it before."""
+        """Whether another process answered requests on this connection before."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Set up; a connection on which no request arrives is closed."""
+        """Set up the connection, which is closed if no request arrives on it."""
         super().connection_made(transport)
         self.flow = self._reading = Reading(transport)
         self._client = client_of(peer_address({"client": self.client}))
@@ -131,13 +131,13 @@ class Protocol(Parsing):
             context = open_context(scope, state)
             known = context.identify()
             self._client = context.permit.client
-            # Whose the next head is, is not known, but mostly it is of the same client.
+            # Which client sends the next head is not known yet; mostly it is the same one.
             self._source = state.charged_for_reading(self._client)
         state.presence.note(self._client)
-        # A client that does not read is refused by the app, which waits for it.
+        # A client that does not read is refused by the app instead, which waits for it to read.
         asks = known and self.parser.get_method() == b"POST"
         if asks and not (self._owes_response or self.flow.write_paused):
-            told = self._told if self.cycle else state.absent.claim(self._client)  # on one that was closed
+            told = self._told if self.cycle else state.absent.claim(self._client)  # on a closed connection
             if told is not None and told.client != self._client:
                 told = None
             verdict = self._door.refuse(self.url, self.headers, self._client, told)
@@ -159,11 +159,11 @@ class Protocol(Parsing):
 
     @property
     def _owes_response(self) -> bool:
-        """Whether a request that came before waits for its response."""
+        """Whether an earlier request still waits for its response."""
         return bool(self.pipeline) or not (self.cycle is None or self.cycle.response_complete)
 
     def _refuse_on_arrival(self, refused: Refused) -> None:
-        """Answer a request, and discard its body."""
+        """Answer a request with its refusal, and have its body discarded."""
         self._told = refused.told
         self.cycle, self._discards = Answered, True  # type: ignore[assignment]
         keeps = self.parser.should_keep_alive() and self.parser.get_http_version() != "1.0"
@@ -188,7 +188,7 @@ class Protocol(Parsing):
             self._turns.begin(context.permit.client, begin)
 
     def _begin(self, cycle: Any, app: Any, context: RequestContext, since: float) -> None:
-        """Serve a request in a task of its own: the client has a turn."""
+        """Serve a request in a task of its own, now that its client has a turn."""
         waited_s = time.monotonic() - since
         context.waited_s += waited_s
         context.permit.admitted &= waited_s <= _ADMITTED_S
@@ -203,7 +203,7 @@ class Protocol(Parsing):
         task.add_done_callback(self.tasks.discard)
 
     def on_body(self, body: bytes) -> None:
-        """Add a part of a body; after the response it is discarded, and too much closes the connection."""
+        """Add a part of a body; after the response, discard it, and close the connection at too much."""
         self._head.reported = True
         if not self.cycle.response_complete and not self._state.memory.arrived(
             self.cycle.context.permit, len(body)
@@ -266,10 +266,10 @@ class Protocol(Parsing):
             self._state.count_unanswered(1 if unanswered else -1)
 
     def leave(self, channel: Channel | None) -> None:
-        """Have another process serve the next request; None stays here after all.
+        """Have another process serve the next request; with None the connection stays here after all.
 
-        Between two requests it leaves at once, otherwise after the response; not while it waits as it was
-        told, which only this process knows.
+        Between two requests it leaves at once, otherwise after the response. It stays while its client waits
+        as it was told to, which only this process knows about.
         """
         self._leaves_to = channel
         waits = self._told is not None and not self._told.over(time.monotonic())
@@ -285,7 +285,7 @@ class Protocol(Parsing):
             self.transport.resume_reading()
 
     def active_since(self, moment: float) -> bool:
-        """Whether a request is being served, or was after a moment in `time.monotonic` seconds."""
+        """Whether a request is being served, or has been since `moment`, in `time.monotonic` seconds."""
         return (self._used and self._idle_since > moment) or not self.idle
 
     @property
@@ -327,7 +327,7 @@ class Protocol(Parsing):
         return 0 if self._served is None else self._served.context.permit.memory_bytes
 
     def _written(self) -> bool:
-        """Whether all bytes of the response that is being sent were written, though not yet its end."""
+        """Whether the whole body of the response being sent has been written, though not yet its end."""
         served = self._served
         if served is None or not served.response_started or served.chunked_encoding:
             return False
@@ -339,15 +339,15 @@ class Protocol(Parsing):
             self._head_timer = None
 
     def _keep_alive(self) -> None:
-        """Begin to wait for the next request. The timer is left to run, and finds out what has happened."""
+        """Start waiting for the next request; a running timer is kept, and checks later what has happened."""
         if self._keep_alive_timer is None:
             self._keep_alive_timer = self.loop.call_later(self.timeout_keep_alive, self._is_idle_for_long)
 
     def _is_idle_for_long(self) -> None:
         """Close the connection if it has been idle for the keep-alive time.
 
-        Its last response may be in transit. A request that has just arrived is served: its client would see a
-        reset otherwise (RFC 9112 §9.6).
+        Its last response may still be in transit. A request that has just arrived is served: otherwise its
+        client would see a reset (RFC 9112 §9.6).
         """
         self._keep_alive_timer = None
         left = self._idle_since + self.timeout_keep_alive - time.monotonic()
@@ -363,7 +363,7 @@ class Protocol(Parsing):
     def _head_is_late(self) -> None:
         self._head_timer = None
         if self._waits_since is not None or (self._head.open and self.pipeline):
-            # Its end may have arrived, behind other connections or pipelined requests.
+            # The end of the head may have arrived, but wait behind other connections or pipelined requests.
             self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
         elif self._head.open:
             detail = f"The head of the request did not arrive within {self._patience_s:g} s."
@@ -385,7 +385,7 @@ class Protocol(Parsing):
         return self.cycle is not None and not (self.cycle.more_body or self.cycle.response_complete)
 
     def _send(self, problem: Problem) -> None:
-        """Write a problem outside of any request, and close."""
+        """Write a problem that belongs to no request, and close the connection."""
         if self.transport.is_closing():
             return
         identifier = request_id(None)

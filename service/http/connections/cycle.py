@@ -14,9 +14,9 @@ _NO_BODY = (204, 304)
 
 
 class Cycle(RequestResponseCycle):
-    """The request and the response. The head of the response waits for the first bytes of its body.
+    """One request and its response, whose head is written together with the first bytes of its body.
 
-    uvicorn writes one after the other, and the client would be woken by each.
+    uvicorn writes the head and the body separately, which would wake the client twice.
     """
 
     _head = b""
@@ -51,7 +51,7 @@ class Cycle(RequestResponseCycle):
         if self.chunked_encoding:
             lines.append((b"transfer-encoding", b"chunked"))
         self._head = response_head(status, lines) + b"\r\n"
-        # A line end in a value would be the beginning of another header.
+        # A line end in a value would begin another header.
         if len(self._head) - len(self._head.translate(None, _CONTROL)) != 2 * (len(lines) + 2):
             raise RuntimeError("a header has a control character")
 

@@ -1,4 +1,4 @@
-"""Refuses requests on arrival, at next to no cost: before they are read, with bytes made beforehand."""
+"""Refuses requests on arrival, at next to no cost: before their bodies are read, with prepared bytes."""
 
 import time
 from collections.abc import Sequence
@@ -15,30 +15,30 @@ from service.refusals import Refusal, Told
 
 REFUSAL_S = 0.00005
 """How long a refusal occupies the event loop, roughly, in seconds."""
-# Stands for the id of the request where an error document contains it.
+# Placeholder for the request's id in a prepared error document.
 _ID = "0123456789-the-id-of-the-request"
-# The numbers in a document may be as old as this, in seconds.
+# How old the numbers in a prepared document may be, in seconds.
 _MADE_S = 0.1
 # These headers are added for each request.
 _OWN = frozenset((b"content-length", b"retry-after", b"retry-after-ms"))
 _JSON = b"application/json"
-# Requests with these headers are refused by their handlers, if at all: what they get depends on them.
+# Requests with these headers are left to their handlers to refuse: the response depends on the headers.
 _SPECIAL = frozenset((b"content-encoding", b"expect", b"origin"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A response but for the headers of each request."""
+    """A prepared response, without the headers that differ between requests."""
 
     until: float
     status: int
     head: bytes
     body: tuple[bytes, ...]
-    """Its parts between occurrences of the id."""
+    """The parts of the body between occurrences of the id."""
 
 
 class Answered:
-    """What stands for uvicorn's object of a request that was refused on arrival, whose body is discarded."""
+    """Takes the place of uvicorn's object for a request refused on arrival, whose body is discarded."""
 
     response_complete, more_body, disconnected, body = True, False, False, b""
 
@@ -54,13 +54,13 @@ class Refused(NamedTuple):
     route: str
     status: int
     head: bytes
-    """Without its end."""
+    """Without the lines that the connection adds, and the empty line at the end."""
     body: bytes
     told: Told
 
 
 class Door:
-    """Knows which requests are refused on arrival, and which are admitted; of all others handlers decide."""
+    """Decides which requests are refused on arrival and which are admitted; handlers decide about others."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -71,8 +71,8 @@ class Door:
     ) -> Refused | bool:
         """Return the refusal of a request, or whether it is admitted.
 
-        `headers` have lower-case names; the client may have been `told` when to come back. If it comes before
-        that it gets the same time again: otherwise a client that never waits would put off all others.
+        `headers` have lower-case names. A client that was `told` when to come back, and comes earlier, gets
+        the same time again: otherwise a client that never waits would keep putting off all others.
         """
         endpoint = self._endpoints.get(url) or self._endpoints.get(url.partition(b"?")[0])
         if endpoint is None or not self._state.may_refuse:

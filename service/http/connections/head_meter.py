@@ -3,22 +3,22 @@
 from service.problems import Problem
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Of the request line, the headers and any trailers together."""
+"""The most bytes of the request line, the headers and any trailers together."""
 MAX_HEADERS = 256
-"""Bounded separately, since a parsed header takes many times its bytes."""
+"""The most headers; limited separately, since a parsed header takes many times its bytes in memory."""
 
 # A colon, a space, and the end of the line.
 _HEADER_OVERHEAD = 4
 
 
 class HeadMeter:
-    """Measures what the parser reports of a head, and what it consumes without reporting."""
+    """Measures what the parser reports of a head, and what it consumes without reporting anything."""
 
     def __init__(self) -> None:
         self.open = False
         """Whether a head is incomplete."""
         self.reported = False
-        """Whether the parser has reported something of the last piece that it received."""
+        """Whether the parser has reported anything from the last piece that it received."""
         self._bytes = 0
         self._headers = 0
         self._unreported_bytes = 0

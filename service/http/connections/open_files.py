@@ -16,9 +16,9 @@ _IDLE_S = 1.0
 # One in this many idle connections is closed at a time, since more clients will connect.
 _SHARE = 8
 _WARN_EVERY_S = 60.0
-# What a service of one process has open when it is ready, and a worker of several, with what loading opens
-# for a moment; how many more for each worker (both ends of its channel) and model; and connections without
-# which it would serve hardly anybody.
+# Files open in a ready service of one process, and in one worker of several, including those that loading
+# opens briefly; further files for each worker (both ends of its channel) and for each model; and the fewest
+# connections with which a service is of use.
 _ALONE, _WORKER, _PER_WORKER, _PER_MODEL, _CONNECTIONS = 24, 52, 2, 2, 32
 
 
@@ -39,7 +39,7 @@ def is_shortage(error: BaseException) -> bool:
 
 
 class FewFilesError(Exception):
-    """The limit of open files is too low to serve; the message says which one is needed."""
+    """The limit of open files is too low to serve; the message says which limit is needed."""
 
 
 def check_limit(processes: int, models: int) -> None:

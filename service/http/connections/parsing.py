@@ -22,31 +22,31 @@ from service.problems import Problem
 # Bytes parsed at a time while no pipelined request waits: a parsed request that waits takes up to a hundred
 # times its bytes in memory.
 _PIECE_BYTES = 8 * 1024
-# A connection that waits for its turn holds at most this much, and all of them together; what exceeds that is
-# read without a turn, so that its memory is charged.
+# The most bytes held by one connection that waits for its turn, and by all of them together; beyond the
+# latter, bytes are parsed without a turn, so that their memory is charged.
 _HELD_BYTES, _HELD_BY_ALL = 64 * 1024, 32 * 2**20
-# Requests that begin like this are served first: their clients wait one second for an answer. On a connection
-# one is in so many seconds; only a flood asks more often, and waits its turn like any other.
+# Requests that begin like this are served first: their clients wait one second for an answer. A connection
+# may have one such request in _PROBE_S seconds; only a flood has more, which wait their turn like any other.
 _PROBE_S = 0.1
 _PROBES = (b"GET /livez", b"GET /readyz", b"GET /health", b"HEAD /livez", b"HEAD /readyz", b"HEAD /health")
 
 
 class Reading(FlowControl):
-    """Does not resume reading while received bytes wait to be parsed."""
+    """Flow control that keeps reading paused while received bytes wait to be parsed."""
 
     behind = False
 
     def resume_reading(self) -> None:
-        """Resume, unless bytes wait."""
+        """Resume reading, unless bytes wait to be parsed."""
         if self.read_paused and not self.behind:
             super().resume_reading()
 
 
 class Parsing(HttpToolsProtocol):
-    """A connection as far as it reads requests; what follows from them is left to a subclass.
+    """The part of a connection that reads requests; what is done with them is left to a subclass.
 
-    Of pipelined requests a few are parsed ahead; the others stay unparsed bytes. Trailers after a chunked
-    body are discarded (RFC 9110 §6.5.1).
+    A few pipelined requests are parsed ahead; the others stay unparsed bytes. Trailers after a chunked body
+    are discarded (RFC 9110 §6.5.1).
 
     A request that offers to switch protocols (`Upgrade: h2c`, which some clients always send) is served as
     an ordinary HTTP/1.1 request (RFC 9110 §7.8). The parser would treat the bytes after its head as another
@@ -61,22 +61,22 @@ class Parsing(HttpToolsProtocol):
         self._state = state
         self._turns = state.turns
         self._source = self._client = ""
-        """Who is charged for reading a head, and the body of the request whose head was read last."""
+        """The clients charged for reading the next head, and the body that follows the last head read."""
         self._reading: Reading
         self._head = HeadMeter()
         self._message_open = False
-        """Whether a request has begun to arrive, and has not arrived as a whole."""
+        """Whether a request has begun to arrive, but has not arrived completely."""
         self._unparsed = b""
-        self._head_problem: Problem | None = None  # of a head that is well-formed HTTP
+        self._head_problem: Problem | None = None  # why a well-formed head is refused
         self._repeating_head = False
         self._probes = False
         """Whether the next request is a health probe that goes first."""
         self._probed = -math.inf
-        """When the last of these came, in `time.monotonic` seconds."""
+        """When the last such probe came, in `time.monotonic` seconds."""
         self._waits_since: float | None = None
-        """Since when it waits for a turn, in `time.monotonic` seconds."""
+        """Since when the connection has waited for a turn, in `time.monotonic` seconds, if it does."""
         self._waited_s = 0.0
-        """How long the request that is being read has waited for turns."""
+        """How long the request being read has waited for turns, in seconds."""
         self._held = 0
 
     @property
@@ -88,7 +88,7 @@ class Parsing(HttpToolsProtocol):
 
     @property
     def _charged(self) -> str:
-        """Who is charged for reading what arrives next."""
+        """The client charged for reading what arrives next."""
         return self._client if self._message_open and not self._head.open else self._source
 
     @abstractmethod
@@ -128,7 +128,7 @@ class Parsing(HttpToolsProtocol):
         """Note whether a request waits for its response."""
 
     def _hold(self, size: int) -> None:
-        """Hold that many bytes more until the connection has a turn."""
+        """Hold `size` more bytes until the connection has a turn."""
         if self._waits_since is None:
             self._waits_since = time.monotonic()
         self._held += size
@@ -138,7 +138,7 @@ class Parsing(HttpToolsProtocol):
             self.flow.pause_reading()
 
     def _read(self) -> None:
-        """Parse what has arrived: the connection has a turn."""
+        """Parse what has arrived, and stop waiting for a turn."""
         if self._waits_since is not None:
             self._waited_s += time.monotonic() - self._waits_since
             self._waits_since = None
@@ -174,14 +174,14 @@ class Parsing(HttpToolsProtocol):
         self._resume_unless_full()
 
     def _wait_again(self) -> None:
-        """Leave the bytes that are left to another turn: a one-byte chunk takes two microseconds."""
+        """Leave the remaining bytes to another turn: a one-byte chunk takes two microseconds to parse."""
         self._hold(len(self._unparsed))
         self._turns.read(self._charged, self._read, later=True)
 
     def _resume_unless_full(self) -> None:
-        """Read on, unless pipelined requests wait or much of a body is buffered and more is to come.
+        """Go on reading, unless pipelined requests wait or much of a body is buffered and more is to come.
 
-        After the whole body it is read on, to notice that the client disconnects.
+        Reading also goes on after the whole body, to notice that the client disconnects.
         """
         cycle = self.cycle if self._message_open else None
         full = cycle is not None and not cycle.response_complete and len(cycle.body) > HIGH_WATER_LIMIT
@@ -234,7 +234,7 @@ class Parsing(HttpToolsProtocol):
         """Serve or refuse a request whose head is complete; call `_accept_head` to serve it."""
 
     def _accept_head(self) -> None:
-        """Make the request of the head, and start it unless others are before it."""
+        """Create the request from its head, and start it unless others come before it."""
         scope, url, before = self.scope, httptools.parse_url(self.url), self.cycle
         path, version = url.path.decode("ascii"), self.parser.get_http_version()
         scope["method"], scope["http_version"] = self.parser.get_method().decode("ascii"), version
@@ -268,7 +268,7 @@ class Parsing(HttpToolsProtocol):
 
     @abstractmethod
     def _message_complete(self) -> None:
-        """Go on: the request has arrived as a whole."""
+        """Go on, since the request has arrived completely."""
 
     def _forget_upgrade(self) -> None:
         if framing := self._framing():
@@ -278,6 +278,6 @@ class Parsing(HttpToolsProtocol):
             self._repeating_head = False
 
     def _framing(self) -> bytes:
-        """Repeat the headers that give the length of the body; empty if there are none."""
+        """Return the lines of the headers that give the length of the body; empty if there are none."""
         framing = ((n, v) for n, v in self.headers if n in (b"content-length", b"transfer-encoding"))
         return b"".join(b"%b: %b\r\n" % pair for pair in framing)

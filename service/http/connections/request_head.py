@@ -71,5 +71,5 @@ def _malformed(detail: str, field: str = "Host") -> Problem:
 
 
 def _shown(value: bytes) -> str:
-    """Escape client input for the log: without control characters of a terminal."""
+    """Escape client input for the log, so that it contains no control characters of a terminal."""
     return value[:_SHOWN].decode("ascii", "backslashreplace")

@@ -1,4 +1,4 @@
-"""The heads of responses that no app sends."""
+"""The bytes of a response's head."""
 
 from collections.abc import Iterable
 

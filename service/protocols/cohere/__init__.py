@@ -1,1 +1,1 @@
-"""The protocol of Cohere, and ranking, which Jina and Voyage do on the same path."""
+"""The protocol of Cohere, and the ranking that Jina and Voyage have on the same path."""

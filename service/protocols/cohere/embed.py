@@ -100,7 +100,7 @@ class CohereEmbedRequest(Asked):
         return self.texts or self.inputs or []
 
     def check(self, count: int, limit: int) -> None:
-        """Raise the 413 of texts, of which `count` were sent, that are too many."""
+        """Raise the 413 if too many texts (`count`) were sent."""
         check_count(count, limit, self.source)
 
 

@@ -138,5 +138,5 @@ def _frame(
         return b'{"object":"list","data":', b"," + orjson.dumps(rest)[1:]
     rest["usage"]["prompt_tokens"] = tokens
     rest |= {"id": exchange.context.request_id, "meta": {"billed_units": {"search_units": 1}}}
-    # Voyage's clients send nothing that tells them from Cohere's, unless they have options, and read `data`.
+    # Without options, requests of Voyage's clients look like Cohere's; but these clients read `data`.
     return b'{"results":', lambda: b',"object":"list",' + orjson.dumps({"data": written, **rest})[1:]

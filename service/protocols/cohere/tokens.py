@@ -16,7 +16,7 @@ from service.protocols.lenient import Asked
 from service.tasks.results import Item
 
 _META = {"api_version": {"version": "1"}}
-# With its punctuation: an id, and the quotes of a token.
+# Bytes of JSON for a token's id and for the quotes of its text, with their punctuation.
 _TOKEN_BYTES = 16
 _META_BYTES = 128
 
@@ -61,7 +61,7 @@ class CohereDetokenizeRequest(Asked):
     )
 
     def check(self, count: int, limit: int) -> None:
-        """Raise the problem of ids, of which `count` were sent, that are too many."""
+        """Raise a problem if too many ids (`count`) were sent."""
         check_counts(self.tokens, count, limit, self.listed)
 
 

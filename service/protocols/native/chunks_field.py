@@ -67,5 +67,5 @@ _SCHEMA: dict[str, Any] = {
         {"type": "array", "items": _INTEGERS, "minItems": 1, "maxItems": MAX_CHUNKS},
     ]
 }
-# A `Chunking`: the types of its annotation would be listed in the schema of the API.
+# The value is a `Chunking`; if it were annotated so, the API's schema would list the types of that.
 ChunksField = Annotated[Any, PlainValidator(_chunking), WithJsonSchema(_SCHEMA)]

@@ -34,7 +34,7 @@ class DecodeRequest(Options, RequestSchema):
     )
 
     def check(self, count: int, limit: int) -> None:
-        """Raise the problem of lists or ids, of which `count` were sent, that are too many."""
+        """Raise a problem if too many lists or ids (`count`) were sent."""
         check_counts(self.token_ids, count, limit, self.listed)
 
 

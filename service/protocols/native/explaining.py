@@ -24,16 +24,16 @@ from service.tasks.interventions import Changes
 from service.tasks.prompts import choose_prompt
 from service.tasks.results import Item
 
-# What a further sequence takes while it waits: its ids and segments, and the objects around them (measured).
+# Bytes of a further sequence that waits: of a token's id and segment, and of all objects around (measured).
 _TOKEN_BYTES, _SEQUENCE_BYTES = 16, 1500
 _MOST_SEQUENCES = 8192
-"""Put into the queue in some ten milliseconds."""
+"""The most further sequences of a request; putting them into the queue takes some ten milliseconds."""
 _EACH = {
     "unit": "without some units",
     "head": "without one head",
     "step": "there and back, which counts as three",
 }
-"""What a text runs once more for."""
+"""What is different in each further run of a text, for errors."""
 
 
 async def explain(exchange: Exchange, options: ExplainOptions) -> Response:
@@ -79,7 +79,7 @@ async def explain(exchange: Exchange, options: ExplainOptions) -> Response:
 async def _predict(
     exchange: Exchange, plan: IntegratedGradients, encodings: Sequence[Sequence[Encoding]], target: Target
 ) -> IntegratedGradients:
-    """Run the inputs once for the labels whose logits are explained."""
+    """Run the inputs once to find the labels whose logits are explained."""
     for index, some in enumerate(encodings):
         target.check(index, some)
     every = [*chain.from_iterable(encodings)]
@@ -97,12 +97,12 @@ class _Further:
     tokens: int = 0
 
     def add(self, sequences: int, tokens: int) -> None:
-        """Count those of one input."""
+        """Add the sequences and the tokens of one input."""
         self.sequences += sequences
         self.tokens += tokens
 
     def check(self, exchange: Exchange, tokens: int) -> None:
-        """Raise the 413 for more than one client may have waiting; `tokens` are those of the inputs."""
+        """Raise the 413 if this is more than a client may have waiting; `tokens` are those of the inputs."""
         limit, actual = exchange.engine.max_queue_tokens // 2, tokens + self.tokens
         what = f"{actual} tokens in all"
         if self.sequences > _MOST_SEQUENCES:
@@ -143,7 +143,7 @@ def _place(index: int) -> str:
 class _Answer:
     """Runs the sequences of all explanations together, and answers with an item for each.
 
-    `ways` say how an answer takes less; so many tokens have run `before`. All sequences run with `changes`.
+    `ways` say how to have a smaller answer. `before` tokens have run already. Sequences run with `changes`.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class _Answer:
         self._groups = _Groups([len(one.encodings) for one in explanations])
 
     async def deliver(self) -> Response:
-        """Answer, with ndjson as soon as each item is ready."""
+        """Answer; in ndjson, each item is sent as soon as it is ready."""
         exchange = self._exchange
         delivery = self._prepare()
 
@@ -180,7 +180,7 @@ class _Answer:
         return await delivery.deliver(items)
 
     async def deliver_with(self, faithfulness: Faithfulness, units: Sequence[Sequence[Units]]) -> Response:
-        """Answer with items that say how faithful they are, for which their units run again in order."""
+        """Answer with items and how faithful each is, which takes further runs with some units left out."""
         exchange = self._exchange
         delivery = self._prepare()
         await self._run()
@@ -245,7 +245,7 @@ class _Groups:
         self._outputs: list[dict[int, Output]] = [{} for _ in sizes]
 
     def add(self, number: int, output: Output) -> int | None:
-        """Take the output of a sequence; returns its group if all outputs of it are there."""
+        """Take the output of a sequence; returns its group once that is complete, else None."""
         group = self._group[number]
         self._outputs[group][number] = output
         return group if len(self._outputs[group]) == self._sizes[group] else None
@@ -256,7 +256,7 @@ class _Groups:
             self._outputs[group] = dict(zip(range(start, stop), outputs[start:stop], strict=True))
 
     def take(self, group: int) -> list[Output]:
-        """Hand out the outputs of a group, in order, and keep them no longer."""
+        """Return the outputs of a group, in order, and forget them."""
         found, self._outputs[group] = self._outputs[group], {}
         return [found[number] for number in range(self._starts[group], self._starts[group + 1])]
 
@@ -271,7 +271,7 @@ class _Groups:
 
 
 def _ways_out(options: ExplainOptions, *, units: bool) -> list[str]:
-    """Say how an answer takes less; of larger `units` there are fewer, but none is larger than a sentence."""
+    """Say how to have a smaller answer: with `units`, also by larger ones, unless they are sentences."""
     larger = {"token": '"word" or "sentence"', "word": '"sentence"'}.get(options.unit or "word")
     return [
         "send fewer or shorter inputs",

@@ -18,8 +18,8 @@ from service.tasks.indices import Chosen
 from service.tasks.interventions import Change, ChangedStates, HiddenKeys, ScaledHeads
 
 MAX_INTERVENTIONS = 64
-"""Of one request."""
-_LARGEST = 1e12  # of a vector: products of two vectors that are made of 64 such ones fit into float32
+"""The most of them in one request."""
+_LARGEST = 1e12  # in a vector: the product of two sums of 64 such vectors still fits into float32
 _KINDS: tuple[InterventionKind, ...] = get_args(InterventionKind)
 _FIELDS: Mapping[InterventionKind, tuple[str, ...]] = {
     "heads": ("layer", "heads", "scale", "mean"),
@@ -180,7 +180,7 @@ _SCHEMA: dict[str, Any] = {
 }
 
 
-# A `Sequence[Change]`: the types of its annotation would be listed in the schema of the API.
+# The value is a `Sequence[Change]`; if it were annotated so, the API's schema would list the types of that.
 _Interventions = Annotated[Any, PlainValidator(_interventions), WithJsonSchema(_SCHEMA)]
 
 

@@ -42,7 +42,7 @@ def _without_some(schema: dict[str, Any]) -> None:
 
 
 _CHOSEN = ConfigDict(json_schema_extra=_without_some)
-"""Of items that have only those columns which the field `columns` of their requests names."""
+"""For items that have only the columns that the request names in its field `columns`."""
 
 
 class Usage(BaseModel):

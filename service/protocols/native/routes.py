@@ -1,4 +1,4 @@
-"""The native routes; and what answers `POST /encode` and `POST /attention`."""
+"""The native routes, and the functions that answer `POST /encode` and `POST /attention`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -72,7 +72,7 @@ async def encode(exchange: Exchange, body: EncodeRequest) -> Response:
     heads: list[Plan] = [plan_sparse(body.top_k, engine, engines, role=role)] if sparse else []
     heads += [plan_lens(body.lens, engine, engines)] if "logit_lens" in body.outputs else []
     if late and body.prompt is None and body.prompt_name is None:
-        own = engine.tokenizer_of(role).own_prompt  # that of the role goes before the model's default
+        own = engine.tokenizer_of(role).own_prompt  # the role's prompt takes the place of the model's default
         prompt = prompt if own is None else own
     if late:
         others = tuple(output for output in body.outputs if output != "tokens")
@@ -93,7 +93,7 @@ async def encode(exchange: Exchange, body: EncodeRequest) -> Response:
 
 
 def _smaller_embeddings(body: EncodeRequest, refused: TooLarge) -> list[str]:
-    """Suggest with what embeddings a response would be small enough."""
+    """Suggest which embeddings to reduce or leave out for a response that is small enough."""
     ways = fewer_inputs(refused)
     ways += fewer(refused, "layers", {"token_embeddings": 0, **dict.fromkeys(LENS, 0)})
     ways += fewer(refused, "positions", dict.fromkeys(LENS, 1))

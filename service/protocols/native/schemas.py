@@ -133,7 +133,7 @@ def _check_pooled(request: Options, outputs: Sequence[str]) -> None:
 
 
 NO_MAPS = "which applies only to maps, and this response has none"
-"""Why a response cannot have arrays of uint8."""
+"""Why a response without maps cannot have arrays of uint8."""
 
 
 class EncodeRequest(WithPositions, InputsRequest):
@@ -241,7 +241,7 @@ class EncodeRequest(WithPositions, InputsRequest):
 
     @property
     def lens(self) -> LensOptions:
-        """Of what words are predicted."""
+        """The hidden states and tokens whose words are predicted, and how many words each has."""
         return self.fill(LensOptions)
 
 
@@ -338,7 +338,7 @@ class AttentionOptions(Options):
 
     @property
     def vectors(self) -> tuple[HeadVector, ...]:
-        """What is returned of each head and token, besides maps."""
+        """The vectors that are returned of each head and token, besides maps."""
         return ()
 
     def _check_without_maps(self) -> None:
@@ -368,7 +368,7 @@ class AttentionRequest(WithEdges, AttentionOptions, InputsRequest):
 
     @property
     def vectors(self) -> tuple[HeadVector, ...]:
-        """What is returned of each head and token, besides maps."""
+        """The vectors that are returned of each head and token, besides maps."""
         return tuple(one for one in HEAD_VECTORS if one in self.outputs)
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The fields that say what a response has of each input: of its tokens, its maps, and of a logit lens."""
+"""The fields that choose which columns, edges and positions of a logit lens a response has of each input."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -28,7 +28,7 @@ _NEEDS = {
     "positions": ("logit_lens",),
     "top_k": ("sparse", "logit_lens"),
 }
-"""Fields of `/encode`, and the outputs of which one is needed for each."""
+"""Field of `/encode` -> the outputs, of which it needs at least one."""
 
 
 class WithPositions(BaseModel):
@@ -42,7 +42,7 @@ class WithPositions(BaseModel):
 
 
 def check_outputs(request: Options, outputs: Sequence[str]) -> None:
-    """Refuse the fields that have no effect on what is asked for."""
+    """Refuse fields that have no effect on the requested `outputs`."""
     for field, needed in _NEEDS.items():
         if request.is_overridden(field) and not {*needed} & {*outputs}:
             names = " or ".join(f'"{name}"' for name in needed)
@@ -86,10 +86,10 @@ def _of_one(edges: list[Any], place: str) -> list[list[int]]:
 _EDGE = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
 _OF_ONE = {"type": "array", "items": _EDGE, "maxItems": MAX_INDICES}
 _SCHEMA = {"anyOf": [{**_OF_ONE, "minItems": 1}, {"type": "array", "items": _OF_ONE, "minItems": 1}]}
-# An `Edges`: the types of its annotation would be listed in the schema of the API.
+# The value is an `Edges`; if it were annotated so, the API's schema would list the types of that.
 _Edges = Annotated[Any, PlainValidator(_edges), WithJsonSchema(_SCHEMA)]
 _OTHERS = ("queries", "keys", "top_k", "thumbnail")
-"""Fields that select from a map, or reduce it."""
+"""Fields that select a part of a map, or reduce it."""
 
 
 class WithEdges(BaseModel):

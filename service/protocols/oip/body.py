@@ -1,4 +1,4 @@
-"""Reads an inference request: JSON, and bytes after it, compressed as a whole or not."""
+"""Reads an inference request: JSON and the bytes after it, which may be compressed together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from service.system.off_loop import off_loop
 HEADER_LENGTH = "Inference-Header-Content-Length"
 # No body has a size with more digits.
 _MAX_DIGITS = 18
-# Of the JSON: the ids of texts, and their mask.
+# The most values in the JSON: the ids of texts, and their mask.
 _MAX_VALUES = 2 * MAX_IDS
 _BYTES_OR_FEWER = f"send tensors as bytes after the JSON, or {SPLIT}"
 
@@ -81,7 +81,7 @@ async def _read(request: Request, model: str, content: bytes, length: int) -> In
 
 
 def _is_binary(body: InferenceRequest) -> bool:
-    """Whether the output is returned as bytes; raises the 400 for other outputs, and other forms of it."""
+    """Whether the output is returned as bytes; raises the 400 for unknown outputs and unsupported forms."""
     for i, output in enumerate(body.outputs):
         if output.name != OUTPUT or i:
             raise invalid(

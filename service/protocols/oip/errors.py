@@ -10,7 +10,7 @@ from service.problems import Problem, error_response
 from service.protocols.contract import ALL_BAD_REQUESTS
 
 STATUSES = {**ALL_BAD_REQUESTS, "unsupported-media-type": HTTPStatus.NOT_IMPLEMENTED}
-"""A body's coding that is not known has a 501."""
+"""Kind of problem -> status; an unknown coding of a body is a 501."""
 
 
 class InferenceError(BaseModel):
@@ -20,7 +20,7 @@ class InferenceError(BaseModel):
 
 
 def invalid(field: str, sentence: str) -> Problem:
-    """Make the 400 of a field; `sentence` is the whole of it."""
+    """Make the 400 for a field; `sentence` is its whole text."""
     return Problem("invalid-request", sentence, members={"field": field})
 
 

@@ -1,4 +1,4 @@
-"""What the server and its models are, and whether they are ready."""
+"""The routes that describe the server and its models, and say whether they are ready."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +17,7 @@ from service.protocols.oip.schemas import IndexRequest
 from service.protocols.oip.tensors import INPUTS, OUTPUT
 
 VERSION = "1"
-"""The version of every model: one of each is served."""
+"""The version of every model: only one version of each is served."""
 _EXTENSIONS = ["binary_tensor_data", "model_repository"]
 
 

@@ -1,4 +1,4 @@
-"""The routes of the Open Inference Protocol. Of two that match one path, the first one is meant."""
+"""The routes of the Open Inference Protocol; if two match a path, the first one counts."""
 
 from service.protocols.contract import READS, Contract, Described
 from service.protocols.oip import models

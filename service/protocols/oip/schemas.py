@@ -1,4 +1,4 @@
-"""The objects of the protocol: requests, responses, and what describes the server and its models."""
+"""The objects of the protocol: requests and responses, and their parts."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,7 +16,7 @@ Parameters = dict[str, Any]
 
 
 def _whole(value: object) -> object:
-    """Refuse a whole number that is written as a float, as Triton does, with a sentence of its own."""
+    """Refuse a whole number that is written as a float, as Triton does; the error says so."""
     if isinstance(value, float) and value.is_integer():
         message = f"must be an integer, and {value} is written as a float: leave out the fraction"
         raise PydanticCustomError("invalid", "{message}", {"message": message})

@@ -32,7 +32,7 @@ INPUTS = {
     "input_ids": Known("INT64", [-1, -1]),
     "attention_mask": Known("INT64", [-1, -1]),
 }
-"""What a request may send; which of them, `_COMBINATIONS` says."""
+"""The inputs that a request may send, in one of `_COMBINATIONS`."""
 
 _COMBINATIONS = (
     {"text"},
@@ -41,21 +41,21 @@ _COMBINATIONS = (
     {"input_ids", "attention_mask"},
 )
 _ITEM_BYTES = 8  # of an INT64
-_LENGTH = struct.Struct("<I")  # of an element of BYTES, before it
+_LENGTH = struct.Struct("<I")  # stands before each element of BYTES
 
 Ids = list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """An input, and its bytes if it was sent as such."""
+    """An input, and its bytes if it was sent as bytes."""
 
     tensor: InputTensor
     octets: memoryview | None
 
     @property
     def name(self) -> str:
-        """Its name, for errors."""
+        """The name of the input, for errors."""
         return self.tensor.name
 
 
@@ -170,7 +170,7 @@ def _strings(sent: Sent) -> list[str]:
 
 
 def _split(octets: memoryview, count: int, name: str) -> list[str]:
-    """Read elements, each of which has its length before it."""
+    """Read elements, each with its length before it."""
     texts, place = list[str](), 0
     for i in range(count):
         start = place + _LENGTH.size
@@ -214,7 +214,7 @@ def _read_ids(by_name: Mapping[str, Sent]) -> list[Ids]:
             f"The shape of attention_mask is {[*mask.shape]} and the shape of input_ids is {[*ids.shape]}: "
             "send a 1 for each token, and a 0 for each padding.",
         )
-    begun = np.diff(mask != 0, axis=1, prepend=False) & (mask != 0)  # where numbers other than 0 begin
+    begun = np.diff(mask != 0, axis=1, prepend=False) & (mask != 0)  # where runs of nonzero numbers begin
     wrong = np.flatnonzero(((mask != 0) & (mask != 1)).any(axis=1) | (np.count_nonzero(begun, axis=1) != 1))
     if len(wrong):
         row = int(wrong[0])

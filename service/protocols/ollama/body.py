@@ -1,4 +1,4 @@
-"""Reads request bodies, of any Content-Type, as the original does; and the model that one names."""
+"""Reads request bodies, of any Content-Type, as the original does; and finds the model that a body names."""
 
 from typing import Any, ClassVar, TypeVar
 
@@ -19,7 +19,7 @@ from service.protocols.ollama.errors import NO_BODY
 _LEAST_TOKENS = 4
 
 LATEST = ":latest"
-"""The tag of a name that has no other; here it means nothing."""
+"""The tag of names without another one; here it means nothing."""
 
 
 class OllamaOptions(Fields):
@@ -41,7 +41,7 @@ class EmbeddingRequest(Asked):
 
     @property
     def most_tokens(self) -> int | None:
-        """The limit of tokens that the request sets, if it is one."""
+        """The limit of tokens that the request sets; None if it sets none."""
         limit = None if self.options is None else self.options.num_ctx
         return None if limit is None else max(limit, _LEAST_TOKENS)
 
@@ -51,7 +51,7 @@ class EmbeddingRequest(Asked):
         return self._asked
 
     def find_engine(self, state: ServiceState) -> None:
-        """Replace the name by that of a model; raises the 404."""
+        """Replace the name with that of the served model; raises the 404."""
         self._asked, self.model = self.model, find_engine(state, self.model).name
 
 
@@ -84,6 +84,6 @@ async def _receive(request: Request, *, queued: bool) -> bytes:
 
 
 def find_engine(state: ServiceState, asked: str) -> Engine:
-    """Find the model of a name, with the tag `:latest` or without; raises the 404 with the name as asked."""
+    """Find a model by name, with or without the tag `:latest`; raises the 404, with the name as asked."""
     short = asked.removesuffix(LATEST)
     return state.engine(short if asked not in state.engines and short in state.engines else asked)

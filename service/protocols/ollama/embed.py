@@ -1,4 +1,4 @@
-"""`/api/embed` and the older `/api/embeddings`: vectors of texts, and of one text."""
+"""`/api/embed` for the vectors of texts, and the older `/api/embeddings` for the vector of one."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -49,7 +49,7 @@ class OllamaEmbedRequest(EmbeddingRequest):
         return texts
 
     def check(self, count: int, limit: int) -> None:
-        """Raise the problem of texts, of which `count` were sent, that are too many, or of another input."""
+        """Raise a problem if too many texts (`count`) were sent, or something other than texts."""
         check_count(count, limit, "input")
         if not isinstance(self.texts, Sequence) or first_other([*self.texts], str) is not None:
             raise Problem("invalid-request", WRONG_INPUT, members={"field": "input"})
@@ -121,7 +121,7 @@ async def _embed(
 
 
 def _frame(exchange: Exchange, asked: str, tokens: int) -> tuple[bytes, bytes]:
-    """Write what stands around the vectors: the name as `asked`, and the time that they took."""
+    """Write what stands before and after the vectors: the name as `asked`, and the time that they took."""
     rest = {
         "total_duration": int(1e9 * elapsed_s(exchange)),
         "load_duration": 0,

@@ -1,4 +1,4 @@
-"""Problems in the form of Ollama: one sentence, in its own words where programs look for them."""
+"""Problems in the form of Ollama: one sentence, in Ollama's words where programs look for these."""
 
 from http import HTTPStatus
 
@@ -13,7 +13,7 @@ from service.protocols.contract import ALL_BAD_REQUESTS
 NO_BODY = "missing request body"
 WRONG_INPUT = "invalid input type"
 STATUSES = {**ALL_BAD_REQUESTS, "overloaded": HTTPStatus.SERVICE_UNAVAILABLE}
-"""A full queue has a 503."""
+"""Kind of problem -> status; a full queue is a 503."""
 _TOO_LONG = "the input length exceeds the context length"
 
 

@@ -1,4 +1,4 @@
-"""What is served, as Ollama describes its models; and what clients call before they ask for vectors."""
+"""The served models, described as Ollama does; and routes that clients call before they ask for vectors."""
 
 import hashlib
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from service.protocols.lenient import Fields
 from service.protocols.ollama.body import LATEST, find_engine, read_operation
 
 _STARTED = datetime.now(UTC)
-# The served models stay loaded. Clients read years of four digits, and convert them to local time.
+# The served models stay loaded. Clients read only years of four digits, and convert times to local time.
 _NEVER = datetime(9000, 1, 1, tzinfo=UTC)
 _FORMATS = {"torch": "safetensors", "static": "safetensors", "onnx": "onnx"}
 _LEVELS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "int8": "INT8"}
@@ -33,7 +33,7 @@ class _Named(Fields):
     """An older name of `model`."""
 
     def find(self, request: Request) -> Engine:
-        """Find the model; raises the 400 without a name, and the 404."""
+        """Find the model; raises the 400 if no name was sent, and the 404."""
         asked = self.model or self.name
         if not asked:
             raise Problem("invalid-request", "model is required", members={"field": "model"})

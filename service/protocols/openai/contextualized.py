@@ -37,7 +37,7 @@ ListsOfParts = Annotated[
 
 
 def _off(value: object) -> bool:
-    """Accept only `false`; `0` is none."""
+    """Accept only `false`, not even `0`."""
     if value is not False:
         raise invalid("enable_auto_chunking", "must be false: send the parts, or see chunks of /encode")
     return value
@@ -69,7 +69,7 @@ class ContextualizedRequest(Asked):
     )
 
     def options(self) -> EmbedOptions:
-        """Return which vectors are asked for."""
+        """Return the options of the vectors that are asked for."""
         precision = "float32" if self.output_dtype == "float" else self.output_dtype
         return EmbedOptions(
             normalize=True, dimensions=self.output_dimension, precision=precision, chunks_needed=True

@@ -93,7 +93,7 @@ async def _embed_parts(
 
 
 def _choose_prompt(body: EmbeddingsRequest, info: ModelInfo) -> str:
-    """Return the prompt for what the texts are for; raises the 400 of fields that choose different ones."""
+    """Return the prompt for the purpose of the texts; raises the 400 if fields choose different prompts."""
     said = {"input_type": body.input_type, "task": body.task}
     purposes = {field: purpose for field, purpose in said.items() if purpose is not None}
     names = {field: find_prompt(field, purpose, info) for field, purpose in purposes.items()}
@@ -128,9 +128,9 @@ async def _tokenize(exchange: Exchange, body: EmbeddingsRequest, prompt: str) ->
 
 
 async def _check_special(exchange: Exchange, listed: Listed[TextOrIds]) -> None:
-    """Refuse ids without the special tokens around each text, which another tokenizer made.
+    """Refuse ids that lack the special tokens around a text: another tokenizer has made them.
 
-    Most of its ids are also ids of this model, but of other words.
+    Most of that tokenizer's ids exist in this model, too, but stand for other words.
     """
     record = exchange.context.record
     counted = record.tokens
@@ -151,7 +151,7 @@ async def _check_special(exchange: Exchange, listed: Listed[TextOrIds]) -> None:
 
 
 def frame(model: str, tokens: int) -> tuple[bytes, bytes]:
-    """Return what stands around the items of a response, given the number of tokens run."""
+    """Return what stands before and after the items of a response, given the number of tokens run."""
     rest = {"model": model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
     return b'{"object":"list","data":', b"," + orjson.dumps(rest)[1:]
 

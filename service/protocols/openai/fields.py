@@ -47,7 +47,7 @@ Numbers = Literal["float", "int8", "uint8", "binary", "ubinary"]
 
 
 def _input(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
-    """Read a text, the ids of one, or a list of either, where a text may be an object, as Jina's are."""
+    """Read a text, the ids of one, or a list of either; a text may be an object with `text`, as for Jina."""
     if isinstance(value, list):
         value = list(map(text_of, value)) if dict in set(map(type, value)) else value
     else:
@@ -62,7 +62,7 @@ def _input(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
 
 
 def _only(value: object, info: ValidationInfo) -> object:
-    """Read a type, also from a list of one."""
+    """Read a type, which may be the only item of a list."""
     if value == []:
         raise invalid(str(info.field_name), "is an empty list: send one type")
     if isinstance(value, list) and len(value) > 1:
@@ -74,7 +74,7 @@ def _only(value: object, info: ValidationInfo) -> object:
 _Type = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
 Input = Annotated[Listed[TextOrIds], PlainValidator(_input), WithJsonSchema(TEXTS_OR_IDS)]
 OneType = Annotated[_Type, BeforeValidator(_only)]
-# The fields that name a type of numbers; in Jina's it may be `base64`, too.
+# The fields that name a type of numbers; those of Jina may also be `base64`.
 _TYPES = ("output_dtype", "embedding_type", "encoding_type")
 _JINA_TYPE = "Jina's name of `output_dtype` and of `encoding_format` `base64`."
 
@@ -133,7 +133,7 @@ class EmbeddingsRequest(Asked):
         agree(self.sent("truncate", "truncation"))
         if self.truncate_prompt_tokens is not None and False in (self.truncate, self.truncation):
             raise invalid("truncate_prompt_tokens", CUT_AND_NOT)
-        # `base64` is no type of numbers: it may stand beside one, but not beside the other form.
+        # `base64` is not a type of numbers: it may stand beside one, but not beside the form "float".
         types = self.sent(*_TYPES)
         agree({name: kind for name, kind in types.items() if kind != "base64"})
         if self.overlap is not None and not (self.late_chunking and self.windowed):
@@ -143,18 +143,18 @@ class EmbeddingsRequest(Asked):
         return self
 
     def check(self, count: int, limit: int) -> None:
-        """Raise the problem of inputs, of which `count` were sent, that are too many."""
+        """Raise a problem if too many inputs (`count`) were sent."""
         way_out = _JOIN if self.late_chunking else SEVERAL
         check_counts(self.input, count, limit, self.listed, way_out)
 
     def options(self) -> EmbedOptions:
-        """Return which vectors are asked for."""
+        """Return the options of the vectors that are asked for."""
         size = self.dimensions if self.dimensions is not None else self.output_dimension
         return EmbedOptions(normalize=self.normalized, dimensions=size, precision=self.precision)
 
     @property
     def names(self) -> dict[str, str]:
-        """What a request calls options, where it has other names."""
+        """Option of a task -> the name that it has in the request."""
         size = "output_dimension" if self.dimensions is None and self.output_dimension else "dimensions"
         numbers = [name for name in _TYPES if getattr(self, name) not in (None, "float", "base64")]
         return {
@@ -181,7 +181,7 @@ class EmbeddingsRequest(Asked):
 
     @property
     def cutting(self) -> str:
-        """What to change for too long a text to be cut."""
+        """What to change so that too long a text is cut."""
         return f'leave out "{"truncation" if self.truncate is None else "truncate"}": false'
 
     @property

@@ -48,5 +48,5 @@ def _of_cohere(engine: Engine) -> dict[str, Any]:
 
 
 def _endpoints(engine: Engine) -> list[str]:
-    """Return what a model can be asked for, by Cohere's names; all have vectors of texts."""
+    """Return Cohere's names of what a model can be asked for; all models embed texts."""
     return ["embed", "rerank"] if ranks(engine.info) else ["embed"]

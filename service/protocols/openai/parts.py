@@ -18,7 +18,7 @@ from service.tasks.results import Expected
 from service.tasks.view import View
 
 ITEM_BYTES = 64
-"""Of an item in JSON, with its punctuation: the names of its fields, and its index."""
+"""Bytes of JSON for the names of an item's fields and for its index, with their punctuation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class Documents:
     place_part: Callable[[int, int], str]
     """Names a part of a document."""
     called: str
-    """What the parts of a document, whose place is put in, are called at the beginning of a sentence."""
+    """How a sentence about a document's parts begins, with "{}" for the place of the document."""
     windowed: bool
     """Whether parts that are too long together are read in windows."""
     overlap: int | None
-    """Of windows, in tokens; None: a quarter."""
+    """How many tokens a window repeats of the one before; None for a quarter of a window."""
 
 
 async def embed_parts(
@@ -94,7 +94,7 @@ async def _tokenize(
 
 
 def _no_tokens(error: NoTokens, field: str, part: str, parts: str) -> Problem:
-    """Say what to do about a part without tokens, in `field`; the sentence calls all of them `parts`."""
+    """Say what to do about a part in `field` that has no tokens; all parts of the text are called `parts`."""
     if not part:
         detail = f"{field} is empty, and so has no vector: leave it out."
     elif error.reason == "blank":

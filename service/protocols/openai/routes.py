@@ -42,7 +42,7 @@ _ENDPOINTS = (
     _OPENAI.operation("/v1/models", models, "The served models", "unauthorized"),
     _OPENAI.operation("/v1/models/{model:path}", model, "A served model", "unauthorized", "model-not-found"),
 )
-# A base URL that ends in a slash, to which a client adds another one.
+# Also with two slashes: for a base URL that ends in a slash, to which a client adds another one.
 ENDPOINTS = (
     *_ENDPOINTS,
     *(

@@ -1,4 +1,4 @@
-"""`/embed`, `/embed_all` and `/embed_sparse`: vectors of texts, of their tokens, and of words."""
+"""`/embed`, `/embed_all` and `/embed_sparse`: vectors of texts and of their tokens, and weights of words."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -21,9 +21,9 @@ from service.tasks.view import View
 
 _ALL_TOKENS = EmbedOptions(("tokens",))
 _FEWER = "send fewer or shorter inputs"
-# With its punctuation: the names of a word's fields.
+# Bytes of JSON for the names of a word's fields, with their punctuation.
 _WORD_BYTES = 24
-# Words that are written without a pause for other threads: three milliseconds.
+# How many words are written without a pause for other threads, which takes three milliseconds.
 _WORDS_AT_ONCE = 10_000
 
 
@@ -99,7 +99,7 @@ async def _tokenize(exchange: Exchange, body: EmbedAllRequest, role: Role | None
 
 
 def _words(item: Item) -> orjson.Fragment:
-    """Write the words of an input as objects, some at a time: writing holds the interpreter lock."""
+    """Write the words of an input as objects, some at a time, since writing holds the interpreter lock."""
     ids, weights = item.arrays["sparse_ids"], item.arrays["sparse_weights"]
     parts = []
     for start in range(0, len(ids), _WORDS_AT_ONCE):

@@ -20,14 +20,14 @@ class TeiError(BaseModel):
 
 
 class EmptyInput(Problem):
-    """A request without text, which has a status of its own there."""
+    """A request without text, for which the original has a status of its own."""
 
     def __init__(self, what: str, field: str) -> None:
         super().__init__("invalid-request", f"{what} cannot be empty", members={"field": field})
 
 
 class EmptyList(EmptyInput):
-    """A list without items: the original says so without the usual beginning of its sentences."""
+    """A list without items; the original's sentence for it lacks the beginning that others have."""
 
     def __init__(self, field: str) -> None:
         super().__init__(f"`{field}`", field)
@@ -38,7 +38,7 @@ STATUSES = {
     "unsupported": HTTPStatus.FAILED_DEPENDENCY,
     "inference-failed": HTTPStatus.FAILED_DEPENDENCY,
 }
-"""What the original answers; all other kinds of problem keep their status."""
+"""Kind of problem -> the original's status; all other kinds keep their own."""
 _TYPES: dict[str, ErrorType] = {
     "unsupported": "Backend",
     "inference-failed": "Backend",
@@ -47,7 +47,7 @@ _TYPES: dict[str, ErrorType] = {
     "deadline-exceeded": "Overloaded",
     "not-ready": "Unhealthy",
 }
-"""All other kinds of problem are of validation."""
+"""Kind of problem -> the original's type of error; for all other kinds it is "Validation"."""
 
 
 def write_error(problem: Problem, status: HTTPStatus, *_: str) -> Response:

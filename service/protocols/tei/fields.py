@@ -30,14 +30,14 @@ class Truncated(Fields):
         default=True,
         description="Truncate texts longer than the model's limit; `false` refuses them with a 422.",
     )
-    # The schema names one spelling of each: clients are generated from it, with one member for both.
+    # The schema has only one spelling of each: a client generated from it has one member for both.
     truncation_direction: Annotated[Literal["Left", "Right"], BeforeValidator(_capitalized)] = Field(
         "Right", description="The side from which tokens are removed; in lower case, too."
     )
 
     @property
     def side(self) -> Side | None:
-        """The side from which tokens are removed, None if the request names none: the model's own."""
+        """The side from which tokens are removed; None, for the model's own, if the request names none."""
         if "truncation_direction" not in self.model_fields_set:
             return None
         return "left" if self.truncation_direction == "Left" else "right"
@@ -59,14 +59,14 @@ class WithInputs(Asked, Truncated):
     inputs: Any
 
     def check(self, count: int, limit: int) -> None:
-        """Raise the problem of inputs, of which `count` were sent, that are too many or empty."""
+        """Raise a problem if too many inputs (`count`) were sent, or if one is empty."""
         check_counts(self.inputs, count, limit, "inputs")
         if not all(map(_length, self.inputs.inputs)):
             raise EmptyInput("`inputs`", "inputs")
 
     @property
     def characters(self) -> int:
-        """What the response's header counts: Unicode code points, and token ids."""
+        """The number in the response's header: of Unicode code points, and of token ids."""
         return sum(map(_length, self.inputs.inputs))
 
 
@@ -95,7 +95,7 @@ def _text_or_pair(value: object, field: str) -> Text:
 
 
 def _strings(value: object, info: ValidationInfo) -> Sequence[str]:
-    """Read a list of texts, which may be empty: that is another error."""
+    """Read a list of texts, which may be empty here: another check refuses that, with its own error."""
     field = str(info.field_name)
     if isinstance(value, str) and field == "inputs":
         return [value]
@@ -107,7 +107,7 @@ def _strings(value: object, info: ValidationInfo) -> Sequence[str]:
 
 
 def _decoded_ids(value: object, info: ValidationInfo) -> Listed[Sequence[int]]:
-    """Read lists of ids as `/decode` does, and no ids at all, which is another error."""
+    """Read lists of ids as `/decode` does; an empty list passes here, for a check with its own error."""
     return Listed([[]], flat=True) if value == [] else id_lists(value, info)
 
 

@@ -11,7 +11,7 @@ _STAGES = {"tokenization": "tokenize", "queue": "queue", "inference": "compute"}
 
 
 def with_headers(answer: Answer) -> Answer:
-    """Add the headers to the responses of a route, whose requests count their `characters`."""
+    """Add the headers to the responses of a route; its requests have a property `characters`."""
 
     async def measured(exchange: Exchange, body: Any) -> Response:
         response = await answer(exchange, body)
@@ -23,9 +23,9 @@ def with_headers(answer: Answer) -> Answer:
 
 
 def _add_headers(response: Response, exchange: Exchange, characters: int) -> None:
-    """Add them to a response; `characters` are those of its texts, in Unicode code points.
+    """Add the headers to a response; `characters` is what one of them reports.
 
-    Times are in whole milliseconds. The inputs of a request run together, so the time of each is that of all.
+    Times are in whole milliseconds. The inputs of a request run together, so each takes the time of all.
     """
     record, headers = exchange.context.record, response.headers
     total = str(int(1e3 * elapsed_s(exchange)))

@@ -1,4 +1,4 @@
-"""The keys of `/info`, besides those of the native contract."""
+"""The keys of text-embeddings-inference in `/info`, besides those of the native contract."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -42,7 +42,7 @@ def describe_first(engines: Mapping[str, Engine], settings: Settings) -> dict[st
         "model_dtype": info.dtype,
         "served_model_name": name,
         "model_type": _model_type(info),
-        # Requests are not counted, but their tokens: this many of one longest text each.
+        # Tokens are limited, not requests: this many fit if each has one text of the maximum length.
         "max_concurrent_requests": engine.max_queue_tokens // info.max_length,
         "max_input_length": info.max_length,
         "max_batch_tokens": engine.max_batch_tokens,
@@ -60,5 +60,5 @@ def _model_type(info: ModelInfo) -> dict[str, dict[str, Any]]:
         return {kind: {"id2label": ids, "label2id": {label: i for i, label in ids.items()}}}
     if head is not None and head.kind in ("masked_words", "autoencoder"):
         return {"embedding": {"pooling": "splade"}}
-    first = info.pooling[0] if info.pooling else "sentence_embedding"  # of a graph that does not say how
+    first = info.pooling[0] if info.pooling else "sentence_embedding"  # a graph that does not say how
     return {"embedding": {"pooling": "last_token" if first == "last" else first}}

@@ -1,4 +1,4 @@
-"""`/predict`: labels of texts, and in the form of the Hugging Face Hub the entities in them."""
+"""`/predict`: labels of texts, and the entities in them in the form of the Hugging Face Hub."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,10 +64,10 @@ class TeiEntity(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class HubEntities(EntityLabels):
-    """Entities with the names of their fields on the Hub."""
+    """Entities, with the Hub's names for their fields."""
 
     def label(self, logits: Arrays, reading: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
-        """Make `entities` of the logits (N, labels)."""
+        """Make `entities` from the logits (N, labels)."""
         entities = [
             {
                 "entity_group": one["label"],
@@ -94,9 +94,9 @@ async def predict(exchange: Exchange, body: TeiPredictRequest) -> Response:
 
 
 def _is_of_hub(exchange: Exchange, body: TeiPredictRequest) -> bool:
-    """Whether the client is one of the Hub, which reads the labels of the only text from a list of lists.
+    """Whether the client is one of the Hub's, which expect the labels of a single text in a list of lists.
 
-    That in JavaScript sends no `parameters` where it has none, and then only its name tells it apart.
+    The one in JavaScript omits `parameters` if it has none; then only its User-Agent identifies it.
     """
     return body.parameters is not None or exchange.request.headers.get("user-agent", "").startswith(HUB_JS)
 

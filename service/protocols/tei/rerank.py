@@ -27,7 +27,7 @@ class TeiRerankRequest(Asked, Truncated):
     return_text: StrictBool = Field(default=False, description="Return each text with its score.")
 
     def check(self, count: int, limit: int) -> None:
-        """Raise the problem of texts, of which `count` were sent, that are too many or empty."""
+        """Raise a problem if too many texts (`count`), none, or an empty one for an empty query were sent."""
         super().check(count, limit)
         if not self.texts:
             raise EmptyList("texts")
@@ -36,7 +36,7 @@ class TeiRerankRequest(Asked, Truncated):
 
     @property
     def characters(self) -> int:
-        """What the response's header counts: Unicode code points, those of the query once for each text."""
+        """The number of Unicode code points in the response's header: the query counts once for each text."""
         return len(self.query) * len(self.texts) + sum(map(len, self.texts))
 
 

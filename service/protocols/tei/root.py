@@ -1,4 +1,4 @@
-"""`POST /`: what the model does, or what the shape of the body says."""
+"""`POST /`: answers as the route that suits the shape of the body, or else what the model does."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ class ModelRequest(Asked):
 
 
 async def read_root(request: Request, schema: type[Asked]) -> ParsedRequest[Asked]:
-    """Read a request by the schema of the route for its body and its model."""
+    """Read a request with the schema of the route that suits its body and its model."""
     body = await read_body(request, schema.formats, MAX_IDS)
     fields = body.value if isinstance(body.value, dict) else {}
     return await read_request(request, _choose(fields, request.app.state.service))

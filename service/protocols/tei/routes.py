@@ -1,4 +1,4 @@
-"""The routes of text-embeddings-inference under `/tei`, and at the root where no native route has a path."""
+"""The routes of text-embeddings-inference, under `/tei` and, where no native route is there, at the root."""
 
 from dataclasses import replace
 from typing import Any
@@ -66,7 +66,7 @@ _OPERATIONS = {
     "/health": (PREFIX + "/health", PREFIX + "/ping", PREFIX + "/", "/ping"),
     "/info": (PREFIX + "/info",),
 }
-"""The addresses here of operational endpoints; only the first of each is described in the OpenAPI schema."""
+"""Operational endpoint -> its paths here, only the first of which is described in the OpenAPI schema."""
 
 
 ENDPOINTS = (

@@ -47,7 +47,7 @@ class TeiSimilarityRequest(Asked):
     )
 
     def check(self, _: int, limit: int) -> None:
-        """Raise the problem of sentences that are too many or empty."""
+        """Raise a problem if there are too many sentences or none, or if one is empty."""
         check_count(len(self.inputs), limit, "sentences")
         if not self.inputs.sentences:
             raise EmptyList("inputs.sentences")
@@ -56,7 +56,7 @@ class TeiSimilarityRequest(Asked):
 
     @property
     def characters(self) -> int:
-        """What the response's header counts: Unicode code points."""
+        """The number of Unicode code points in the response's header."""
         return sum(map(len, (self.inputs.source_sentence, *self.inputs.sentences)))
 
 

@@ -18,7 +18,7 @@ from service.protocols.tei.fields import PROMPT_NAME, DecodedIds, TextOrTexts
 from service.tasks.prompts import choose_prompt
 from service.tasks.results import Item
 
-# With its punctuation: the names of a token's fields, its id and its two offsets.
+# Bytes of JSON for the names of a token's fields, its id and its two offsets, with their punctuation.
 _TOKEN_BYTES = 110
 
 
@@ -30,7 +30,7 @@ class TeiTokenizeRequest(Asked):
     prompt_name: StrictStr | None = PROMPT_NAME
 
     def check(self, count: int, limit: int) -> None:
-        """Raise the problem of texts, of which `count` were sent, that are too many or none."""
+        """Raise a problem if too many texts (`count`), or none, were sent."""
         super().check(count, limit)
         if not self.inputs:
             raise EmptyList("inputs")
@@ -57,7 +57,7 @@ class TeiDecodeRequest(Asked):
     skip_special_tokens: StrictBool = Field(default=True, description="Leave out special tokens.")
 
     def check(self, count: int, limit: int) -> None:
-        """Raise the problem of ids, of which `count` were sent, that are too many or none."""
+        """Raise a problem if too many lists or ids (`count`), or no ids, were sent."""
         check_counts(self.ids, count, limit, "ids")
         if not any(self.ids.inputs):
             raise EmptyList("ids")
@@ -67,7 +67,7 @@ async def tokenize(exchange: Exchange, body: TeiTokenizeRequest) -> Response:
     """Return the tokens of each text, with their places in it."""
     exchange.cutting, exchange.value = "", lambda item: item.columns["tokens"]
     prompt = choose_prompt(exchange.engine.info, body.prompt_name)
-    # As part of the texts, so that offsets count from its start; its bytes count as those of a query do.
+    # The prompt is part of the texts: offsets count from its start, and its bytes are limited as a query's.
     texts = [prompt + text for text in body.inputs]
     encodings = await exchange.tokenize(texts, WHOLE, query=prompt, runs=False)
 
@@ -81,7 +81,7 @@ async def tokenize(exchange: Exchange, body: TeiTokenizeRequest) -> Response:
 
 
 def _bytes(text: str, encoding: Encoding) -> int:
-    """Bound the tokens of a text: those of a character that they share repeat it."""
+    """Return a bound on the JSON of a text's tokens; tokens that share a character each repeat it."""
     shared = sum(end - start for start, end in encoding.offsets) - len(text)
     return (
         _TOKEN_BYTES * len(encoding)
@@ -108,7 +108,7 @@ def _describe(text: str, encoding: Encoding, *, special: bool) -> Iterator[dict[
 
 
 def _byte_places(text: str) -> Callable[[int], int]:
-    """Return what turns a place in code points into one in bytes of UTF-8."""
+    """Return a function that turns a place in code points into one in bytes of UTF-8."""
     if text.isascii():
         return int
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)

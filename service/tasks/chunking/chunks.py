@@ -20,7 +20,7 @@ from service.tasks.errors import Names, OptionError
 Span = tuple[int, int]
 """A half-open range."""
 MAX_CHUNKS = 4096
-"""The chunks that one text may have."""
+"""The most chunks that one text may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ Reason = Literal["blank", "truncated", "within a token"]
 
 
 class NoTokens(OptionError):
-    """A listed chunk without tokens, for a `reason`."""
+    """A listed chunk has no tokens; `reason` says why."""
 
     def __init__(self, number: int, span: Span, reason: Reason, encoding: Encoding) -> None:
         self.number, self.reason = number, reason
@@ -92,16 +92,16 @@ class ChunkPlan:
         return ChunksWant(tuple(parts.tokens), self.normalize, self.dimensions)
 
     def most(self, encoding: Encoding) -> int:
-        """Return the number of chunks of one text before it is split; of sentences, that of its tokens."""
+        """Bound how many chunks one text has, before it is split: for sentences, by its number of tokens."""
         if isinstance(self.chunking, tuple):
             return len(self.chunking)
         tokens = encoding.special[encoding.prompt_length :].count(False)
         return tokens if self.chunking == "sentences" else self.chunking.count(tokens)
 
     def counts(self, encodings: Sequence[Encoding], texts: Sequence[Text]) -> list[int]:
-        """Bound the chunks of each text; raises OptionError for the first text of too many.
+        """Bound the number of chunks of each text; raises OptionError for the first text that has too many.
 
-        Sentences are counted only in texts of as many tokens, which take far longer to run.
+        Sentences are counted only in texts with more tokens than that, which take far longer to run.
         """
         counts = []
         for index, (encoding, text) in enumerate(zip(encodings, texts, strict=True)):
@@ -181,14 +181,14 @@ class _TextTokens:
         return "truncated" if self.encoding.truncated and outside else "within a token"
 
     def windows(self, windows: Windows) -> Iterator[tuple[Span, Span]]:
-        """Yield the offsets and the positions of each window of tokens."""
+        """Yield the offsets and the token positions of each window of tokens."""
         ends = list(accumulate((self.encoding.offsets[i][1] for i in self.positions), max))
         for first, after in windows.spans(len(self.positions)):
             offsets = (int(self.starts[first]), ends[after - 1])
             yield offsets, (self.positions[first], self.positions[after - 1] + 1)
 
     def sentences(self) -> Iterator[tuple[Span, Span]]:
-        """Yield the offsets and the positions of each sentence of which a token was run."""
+        """Yield the offsets and the token positions of each sentence of which at least one token ran."""
         if not self.positions:
             return
         first, last = int(self.starts[0]), int(self.starts[-1])

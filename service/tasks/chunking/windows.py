@@ -1,4 +1,4 @@
-"""Reads a text of more tokens than the model reads: in windows that overlap, from which its chunks are taken.
+"""Reads a text with more tokens than the model reads, in overlapping windows that its chunks are taken from.
 
 This is long late chunking (Günther et al. 2024). Each window has the special tokens and the prompt that the
 text alone would have, and positions of its own. All are full: the last one ends with the text.
@@ -23,17 +23,17 @@ Span = tuple[int, int]
 """A half-open range of positions among the tokens of the whole input."""
 Finish = Callable[[FloatArray, ChunksWant], FloatArray]
 WINDOW_BYTES = 64
-"""Of a token in a window: its places in the lists of columns."""
+"""Bytes of a token in a window: its places in the lists of columns."""
 _PART = 4
-"""Of a window, one part in so many is repeated by default."""
+"""By default, one part in this many of a window is repeated in the next."""
 
 
 @dataclass(frozen=True)
 class LongWindows:
     """The windows over one text, whose tokens are those of `encoding`.
 
-    Each has its first `lead` tokens and its last `tail`, which are special or of the prompt, and between them
-    `room` tokens of the text, of which `starts` are the positions of the first.
+    Each has the first `lead` and the last `tail` tokens of `encoding`, which are special or of the prompt,
+    and between them `room` tokens of the text, from the window's position in `starts` on.
     """
 
     encoding: Encoding
@@ -42,7 +42,7 @@ class LongWindows:
     room: int
     starts: Sequence[int]
     left: bool = False
-    """Whether a text that is truncated keeps its end: the last window and not the first."""
+    """Whether a truncated text keeps its end, which is the last window, and not its beginning."""
 
     @property
     def tokens(self) -> int:
@@ -61,18 +61,18 @@ class LongWindows:
 
     @property
     def main(self) -> int:
-        """The window that the truncated text would be."""
+        """The number of the window that is the same as the truncated text."""
         return len(self.starts) - 1 if self.left else 0
 
     @cached_property
     def cuts(self) -> Sequence[int]:
-        """Where the part of each window begins whose tokens have no more context elsewhere; then the end."""
+        """The start of each window's own part, whose tokens have no more context elsewhere; then the end."""
         between = ((one + other + self.room - 1) // 2 + 1 for one, other in pairwise(self.starts))
         return [self.starts[0], *between, self.starts[-1] + self.room]
 
     @cached_property
     def encodings(self) -> list[Encoding]:
-        """What runs."""
+        """The sequence of each window."""
         return [self._window(start) for start in self.starts]
 
     def _window(self, start: int) -> Encoding:
@@ -93,21 +93,21 @@ class LongWindows:
         )
 
     def within(self, window: int, span: Span) -> Span:
-        """Return where a span of the text is in a window."""
+        """Return the positions within a window of a span of the text."""
         moved = self.lead - self.starts[window]
         return span[0] + moved, span[1] + moved
 
     def choose(self, span: Span) -> int | None:
-        """Return the window with most context, on the side of a span where there is less; None without any.
+        """Return the window with most context on that side of a span that has less; None if none contains it.
 
-        Where the text begins or ends, nothing is missing. Of equals it is the first.
+        At the beginning and the end of the text, no context is missing. Of equal windows the first is chosen.
         """
         first, after = span
         low = bisect_left(self.starts, after - self.room)
         high = bisect_right(self.starts, first) - 1
         if low > high:
             return None
-        # Context grows up to where the span is in the middle, and falls behind it.
+        # From window to window, context grows until the span is in the middle, and then shrinks.
         middle = bisect_left(self.starts, (first + after - self.room) / 2)
         near = {min(max(window, low), high) for window in (low, middle - 1, middle, high)}
         return max(sorted(near), key=lambda window: self._context(window, span))
@@ -125,7 +125,7 @@ class LongWindows:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A chunk: row `first` of the means, or that, the parts of whole `windows`, and row `last` together."""
+    """A chunk: the mean `first` (window, row) alone, or with the own parts of `windows` and with `last`."""
 
     tokens: int
     first: tuple[int, int]
@@ -136,11 +136,11 @@ class _Part:
 class WindowedChunks:
     """The chunks of one text, each from the window that has most of its context.
 
-    A chunk that lies in no window as a whole is the mean of its tokens, each from its own such window.
+    A chunk that fits in no window is the mean of its tokens, each from the window with most of its context.
     """
 
     def __init__(self, windows: LongWindows, spans: Sequence[Span], want: ChunksWant) -> None:
-        """Choose windows for chunks with these `spans`, of which `want` says what follows the mean."""
+        """Choose windows for chunks with these `spans`; `want` says what follows their means."""
         self.windows = windows
         self._want = want
         self._rows: list[dict[Span, int]] = [{} for _ in windows.starts]
@@ -154,7 +154,7 @@ class WindowedChunks:
         return sum(map(len, self._rows))
 
     def sequences(self, main: Want) -> list[tuple[Encoding, Want]]:
-        """Return the windows that run, and what each must return; `main` is what the truncated text must."""
+        """Return the windows that run, and what each must return; `main` is the truncated text's want."""
         plain = replace(main, sentence=None, heads=())
         found = []
         for window in self._needed(main):
@@ -165,7 +165,7 @@ class WindowedChunks:
         return found
 
     def join(self, outputs: Sequence[Output], main: Want, finish: Finish) -> Output:
-        """Make the output of the text of those of its windows that ran; `finish` is that of the backend."""
+        """Make the output of the text from those of the windows that ran; `finish` is the backend's."""
         found = dict(zip(self._needed(main), outputs, strict=True))
         means = {window: output.heads["chunks"] for window, output in found.items()}
         vectors = finish(self._means(means), self._want)
@@ -175,7 +175,7 @@ class WindowedChunks:
         return replace(own, heads={**own.heads, "chunks": vectors}, tokens=tokens, finite=finite)
 
     def _needed(self, main: Want) -> list[int]:
-        """Return the windows of which something is wanted; of a text of which nothing is, its main one.
+        """Return the windows from which something is wanted, or the main one if nothing is.
 
         A text of white space has tokens with some tokenizers, but no chunks.
         """
@@ -194,7 +194,7 @@ class WindowedChunks:
         return _Part(after - first, begun, ended, (one + 1, other))
 
     def _row(self, window: int, span: Span) -> tuple[int, int]:
-        """Return the window and the row in it that has the mean of a span, which several chunks may need."""
+        """Return the window and the row in it for the mean of a span, which several chunks may need."""
         rows = self._rows[window]
         return window, rows.setdefault(span, len(rows))
 
@@ -242,11 +242,11 @@ def windows_over(
     *,
     left: bool = False,
 ) -> list[LongWindows | None]:
-    """Return the windows over each text that is longer than the model reads, at most `most` of all texts.
+    """Return the windows over each text, None if the model reads it as a whole; at most `most` in all.
 
     Each but the first repeats at least `overlap` tokens of the one before, a quarter of its room by default.
-    Raises OptionError if there are too many, for an overlap that no window has, and for a prompt that leaves
-    no room. `place` is the option of a text, by its index.
+    Raises OptionError if there are too many, for an overlap as long as a window's room, and for a prompt that
+    leaves no room. `place` names the option of a text, given its index.
     """
     found: list[LongWindows | None] = []
     count = 0

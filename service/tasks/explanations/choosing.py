@@ -1,4 +1,4 @@
-"""Chooses what is explained and by which method, by the model and the options."""
+"""Chooses what is explained, and by which method, from the model and the options."""
 
 from collections.abc import Mapping
 
@@ -25,14 +25,14 @@ from service.tasks.heads import check_head, choose_from
 from service.tasks.label import HEADS
 from service.tasks.prompts import choose_task
 
-# Labels that an error names.
+# The most labels that an error names.
 _LISTED = 20
 
 
 def choose_target(options: ExplainOptions, engine: Engine, engines: Mapping[str, Engine]) -> Target:
-    """Check which score is explained against the model; raises OptionError.
+    """Choose the score that is explained, and check that the model has it; raises OptionError.
 
-    The error says which of the served `engines` has such a score.
+    The error names those of the served `engines` that have such a score.
     """
     info = engine.info
     option = options.target or TargetOption(_own_kind(info.head))
@@ -185,7 +185,7 @@ def _plan_other(options: ExplainOptions, engine: Engine, target: Target) -> Expl
 
 
 def _why_no_parts(options: ExplainOptions, info: ModelInfo, target: Target) -> OptionError | None:
-    """Say why a score has no parts, None if it has."""
+    """Say why a score has no parts; None if it has parts."""
     if isinstance(target, SimilarityTarget):
         modes = EmbedOptions(pooling=options.pooling).modes(info)
         return why_no_parts(options, info, modes, target.function)
@@ -201,7 +201,7 @@ def _why_no_parts(options: ExplainOptions, info: ModelInfo, target: Target) -> O
 
 
 def _pooled(target: InteractionTarget, method: str) -> OptionError:
-    """Refuse a method that needs a vector for each token, of a model that pools them."""
+    """Make the error of a method that needs a vector for each token, for a model that pools these."""
     return OptionError(
         lambda name: (
             f'{name("method")} is "{method}", and this model makes one vector of those of several tokens, '
@@ -213,7 +213,7 @@ def _pooled(target: InteractionTarget, method: str) -> OptionError:
 
 
 def plan_faithfulness(options: ExplainOptions, engine: Engine, target: Target) -> Faithfulness | None:
-    """Return what shows how faithful the explanation of units is, if it is asked for; raises OptionError."""
+    """Plan how to measure the faithfulness of an explanation, if that is asked for; raises OptionError."""
     return Faithfulness(target, _mask_token(options, engine, target)) if options.faithfulness else None
 
 

@@ -1,6 +1,6 @@
-"""How faithful an explanation is: what the score loses without the units that it names, and keeps with them.
+"""How faithful an explanation is: what the score loses without the units ranked first, and with only these.
 
-Comprehensiveness and sufficiency of DeYoung et al. 2020 (ERASER, §4.2), and those of units in random order.
+Comprehensiveness and sufficiency of DeYoung et al. 2020 (ERASER, §4.2), also for units in random order.
 """
 
 import math
@@ -19,7 +19,7 @@ from service.tasks.explanations.units import Units
 from service.tasks.rank import shortest
 
 SHARES = (0.1, 0.2, 0.5)
-"""Of the units of an input, both texts of a pair together."""
+"""The shares of an input's units that are left out or kept, both texts of a pair together."""
 _RANDOM_ORDERS = 3
 _SEED = 0
 _ORDERS = 1 + _RANDOM_ORDERS
@@ -28,7 +28,7 @@ _NAMES = ("comprehensiveness", "sufficiency")
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """Runs each input again without its first units by an order, and with these alone."""
+    """Runs each input again without the first units of each order, and with these alone."""
 
     target: Target
     mask_token: int | None
@@ -39,7 +39,7 @@ class Faithfulness:
         return runs * len(several), runs * sum(len(units.encoding) for units in several)
 
     def check(self, index: int, several: Sequence[Units]) -> None:
-        """Raise OptionError if nothing would be left of an input without all of its units."""
+        """Raise OptionError if nothing would be left of an input once all of its units are left out."""
         if self.mask_token is not None:
             return
         for units in several:
@@ -76,11 +76,11 @@ class Faithfulness:
         return [leave_out(units.encoding, some, self.mask_token) for units, some in both]
 
     def wants(self, encodings: Sequence[Encoding]) -> list[Want]:
-        """Return what must be computed of each."""
+        """Return what must be computed for each sequence."""
         return [self.target.want(encoding) for encoding in encodings]
 
     def columns(self, reading: Reading, outputs: Sequence[Output]) -> dict[str, Any]:
-        """Make the column of an item of the outputs of `runs`."""
+        """Make the item's column from the outputs of `runs`."""
         losses = reading.losses(outputs).reshape(_ORDERS, len(SHARES), len(_NAMES))
         own, random = losses[0], losses[1:].mean(0)
         column: dict[str, Any] = {"shares": SHARES}

@@ -17,10 +17,10 @@ from service.tasks.explanations.units import Units, describe
 from service.tasks.rank import shortest
 
 Baseline = Literal["mask", "padding"]
-"""The token that stands in the place of each token of the texts where the line begins."""
+"""The token that replaces each token of the texts at the beginning of the line."""
 STEPS = 32
 
-# What an output takes while it waits: its two arrays, and the objects around them (measured).
+# Bytes of an output while it waits: its two arrays, and the objects around them (measured).
 _OUTPUT_BYTES = 700
 
 
@@ -28,8 +28,8 @@ _OUTPUT_BYTES = 700
 class IntegratedGradients:
     """Runs each input at the midpoints of `steps` equal parts of a line, and at its ends for their scores.
 
-    Of two texts that run apart, each moves alone, beside the whole other one: masks in both would make them
-    alike. `labels` are the numbers of those that the model predicts, one for each input, where these are
+    Two texts that run apart move one at a time, next to the other as it is: masks in both would make them
+    alike. `labels` are the numbers of the labels that the model predicts, one for each input, where these are
     explained.
     """
 
@@ -43,7 +43,7 @@ class IntegratedGradients:
 
     @property
     def predicts(self) -> bool:
-        """Whether it must be told the labels, which the model predicts; a ranker has only one."""
+        """Whether it still needs the labels that the model predicts; a ranker has only one label."""
         if not isinstance(self.target, LabelTarget) or self.labels:
             return False
         return self.target.option.label is None and len(self.target.head.labels) > 1
@@ -51,12 +51,12 @@ class IntegratedGradients:
     def with_predicted(
         self, inputs: Sequence[Sequence[Encoding]], outputs: Sequence[Output]
     ) -> "IntegratedGradients":
-        """Take the predicted label of each input, which is one sequence."""
+        """Return a plan that has the predicted label of each input, which is one sequence."""
         both = zip(outputs, inputs, strict=True)
         return replace(self, labels=tuple(self.target.read([one], given).label for one, given in both))
 
     def further(self, several: Sequence[Units], /) -> tuple[int, int]:
-        """All texts, end to end, once for each point, there and back."""
+        """Count a run of all texts, end to end, for each point, and its tokens there and back."""
         count = len(several) * (self.steps + 1) + 1
         return count, count * GradientPoint.passes * sum(len(units.encoding) for units in several)
 
@@ -79,7 +79,7 @@ class IntegratedGradients:
         )
 
     def _points(self, encodings: Sequence[Encoding], label: int) -> list[Want]:
-        """Return the baseline of each text's line, the end of them all, and the midpoints of each."""
+        """Return the baseline of each text's line, the end that all share, and the midpoints of each line."""
         want, given = self.target.differentiate(encodings, label)
         lines = [replace(given, tokens=tokens, baseline=self.token) for tokens in _moved(encodings)]
         shares = [(number + 0.5) / self.steps for number in range(self.steps)]
@@ -105,7 +105,7 @@ class IntegratedGradients:
         return columns, {"attributions": added.astype(np.float32)}
 
     def effects(self, _: Sequence[Units], arrays: Arrays, /) -> NDArray[np.float32]:
-        """The attributions."""
+        """Return the attributions."""
         found: NDArray[np.float32] = arrays["attributions"]
         return found
 
@@ -121,7 +121,7 @@ def _moved(encodings: Sequence[Encoding]) -> list[tuple[int, ...]]:
 
 
 def _end_to_end(encodings: Sequence[Encoding]) -> Encoding:
-    """Put what runs of the texts one after the other; nothing else is asked of it."""
+    """Join the token and segment ids of the texts, one after the other; nothing else is needed."""
     ids, segments = (
         list(chain.from_iterable(getattr(encoding, name) for encoding in encodings))
         for name in ("token_ids", "segment_ids")

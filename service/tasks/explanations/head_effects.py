@@ -16,7 +16,7 @@ from service.tasks.explanations.units import Units
 
 @dataclass(frozen=True)
 class HeadEffects:
-    """Runs each input once more for each head of each layer, whose output is 0."""
+    """Runs each input once more for each head of each layer, with the output of that head set to 0."""
 
     target: Target
     layers: int
@@ -25,7 +25,7 @@ class HeadEffects:
     each: str = "head"
 
     def further(self, several: Sequence[Units], /) -> tuple[int, int]:
-        """Each sequence once for each head."""
+        """Count each sequence once for each head of each layer."""
         count = self.layers * self.heads
         return count * len(several), count * sum(len(units.encoding) for units in several)
 

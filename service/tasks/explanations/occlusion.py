@@ -16,16 +16,16 @@ from service.tasks.explanations.units import Units, describe
 
 @dataclass(frozen=True)
 class Occlusion:
-    """Runs each input once more for each of its units, without it."""
+    """Runs each input once more for each of its units, without that unit."""
 
     target: Target
     mask_token: int | None
-    """What takes the place of each token of a unit; None: the tokens are removed."""
+    """The token that replaces each token of a unit; if None, the tokens are removed."""
     method: Method = "occlusion"
     each: str = "unit"
 
     def further(self, several: Sequence[Units], /) -> tuple[int, int]:
-        """One sequence for each unit of the texts."""
+        """Count one sequence for each unit of the texts."""
         sequences = tokens = 0
         for units in several:
             sequences += len(units.of_text)
@@ -75,7 +75,7 @@ class Occlusion:
             )
 
     def effects(self, _: Sequence[Units], arrays: Arrays, /) -> NDArray[np.float32]:
-        """The attributions."""
+        """Return the attributions."""
         found: NDArray[np.float32] = arrays["attributions"]
         return found
 

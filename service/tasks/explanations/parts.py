@@ -1,4 +1,4 @@
-"""The parts of a similarity: a number for each unit of one text with each of the other, which sum to it.
+"""The parts of a similarity: a number for each unit of one text with each of the other, whose sum it is.
 
 The cosine of two sums over tokens, u = Σᵢ uᵢ and v = Σⱼ vⱼ, is Σᵢⱼ uᵢ·vⱼ / (|u||v|); MaxSim is a sum over the
 tokens of the query, each of which has one token of the document.
@@ -43,13 +43,13 @@ class SumParts:
 
     target: SimilarityTarget
     bias: bool
-    """Whether something is added whatever the text is."""
+    """Whether layers after the pooling add something, whatever the text is."""
 
     method: Method = "parts"
     each: str = "unit"
 
     def further(self, _: Sequence[Units], /) -> tuple[int, int]:
-        """None: the texts themselves say all."""
+        """Count nothing: the sequences of the texts themselves are enough."""
         return 0, 0
 
     def explain(self, index: int, several: Sequence[Units], /) -> Explanation:
@@ -69,7 +69,7 @@ class SumParts:
         )
 
     def effects(self, several: Sequence[Units], arrays: Arrays, /) -> NDArray[np.float32]:
-        """What each unit of the texts adds: the sums of its parts."""
+        """Return what each unit of the texts adds: the sum of its parts."""
         return _sums(several, arrays["parts"])
 
     def _find(self, several: Sequence[Units], outputs: Sequence[Output]) -> Found:
@@ -90,7 +90,7 @@ class SumParts:
 
 
 def _of_units(contributions: Floats, units: Units, *, bias: bool) -> Floats:
-    """Add up the contributions (N + 1, E) of the tokens of each unit: (units, E), and the bias."""
+    """Sum the contributions (N + 1, E) of each unit's tokens: (units, E), and a last row with a `bias`."""
     starts = [*units.starts[:-1], len(contributions) - 1]
     found: Floats = np.add.reduceat(contributions, starts)
     return found if bias else found[:-1]
@@ -98,7 +98,7 @@ def _of_units(contributions: Floats, units: Units, *, bias: bool) -> Floats:
 
 @dataclass(frozen=True)
 class InteractionParts:
-    """The parts of MaxSim: each token of the query has one token of the document, of the largest product."""
+    """The parts of MaxSim: each token of the query is paired with the document's token of largest product."""
 
     target: InteractionTarget
 
@@ -106,7 +106,7 @@ class InteractionParts:
     each: str = "unit"
 
     def further(self, _: Sequence[Units], /) -> tuple[int, int]:
-        """None: the texts themselves say all."""
+        """Count nothing: the sequences of the texts themselves are enough."""
         return 0, 0
 
     def explain(self, index: int, several: Sequence[Units], /) -> Explanation:
@@ -122,7 +122,7 @@ class InteractionParts:
             parts = _interactions(query, document, [_unit_of_rows(units) for units in several], shape)
             if self.target.interaction.mean:
                 parts /= max(1, len(query))
-            # Not rounded to float32, of which a sum over dozens of tokens is coarser than its parts.
+            # Not rounded to float32, in which a sum over dozens of tokens is coarser than its parts.
             score = round(float(parts.sum()), _SCORE_DECIMALS)
             return {"function": self.target.function, "score": score}, {"parts": parts.astype(np.float32)}
 
@@ -130,12 +130,12 @@ class InteractionParts:
         return Explanation(encodings, wants, item_columns(index, several, units), expected, find)
 
     def effects(self, several: Sequence[Units], arrays: Arrays, /) -> NDArray[np.float32]:
-        """What each unit of the texts adds: the sums of its parts."""
+        """Return what each unit of the texts adds: the sum of its parts."""
         return _sums(several, arrays["parts"])
 
 
 def _sums(several: Sequence[Units], parts: NDArray[Any]) -> NDArray[np.float32]:
-    """Return the sums of rows and of columns of parts that belong to units of the texts."""
+    """Return the sum of each row and of each column of parts that belongs to a unit of the texts."""
     first, second = several
     return np.concatenate([parts.sum(1)[first.of_text], parts.sum(0)[second.of_text]])
 
@@ -165,7 +165,7 @@ def _interactions(
 def why_no_parts(
     options: ExplainOptions, info: ModelInfo, modes: Sequence[PoolingMode], function: Similarity
 ) -> OptionError | None:
-    """Say why the similarity of two sentence vectors is no sum over tokens, None if it is."""
+    """Say why the similarity of two sentence vectors is no sum over tokens; None if it is one."""
 
     def refusal(say: Callable[[Names], str], option: str, **members: Any) -> OptionError:
         return OptionError(say, option=option, kind="unsupported", **members)

@@ -23,7 +23,7 @@ Replacement = Literal["mask", "remove"]
 OF_VECTORS = ("function", "pooling", "dimensions", "prompt_name", "prompt")
 """Options that only similarities of sentence vectors have."""
 
-# The names of an item's further fields, with their values; those of faithfulness take half of it.
+# Bytes of an item's further fields, with their names; those of faithfulness take half of it.
 _FIELD_BYTES = 1000
 
 
@@ -41,7 +41,7 @@ class ExplainOptions:
     """How many points of integrated gradients; 32 if None."""
     faithfulness: bool = False
     interventions: Sequence[Change] | None = None
-    """What is changed in all runs: heads, since positions are other ones in texts without some units."""
+    """What is changed in all runs: only heads, since leaving out units may shift positions."""
     function: Similarity | None = None
     pooling: Pooling | None = None
     dimensions: int | None = None
@@ -51,7 +51,7 @@ class ExplainOptions:
     truncation: Truncation = field(default_factory=Truncation)
 
     def check_unused(self, on: str, *options: str) -> None:
-        """Raise OptionError for options that are given and have no effect on something."""
+        """Raise OptionError if one of `options` is given, though it has no effect on what `on` names."""
         given = next((option for option in options if getattr(self, option) is not None), None)
         if given is not None:
             raise OptionError(
@@ -107,7 +107,7 @@ def item_columns(index: int, several: Sequence[Units], units: Mapping[str, Any])
 
 
 def text_columns(index: int, several: Sequence[Units]) -> dict[str, Any]:
-    """Return the columns of the tokens; what was read of two texts is said of each, as of a pair."""
+    """Return the columns of the tokens; for two texts, `covered` has what was read of each, as for a pair."""
     found = columns(index, joined(several))
     if len(several) > 1 and found["truncated"]:
         found["covered"] = [span for units in several for span in covered(units.encoding)]
@@ -129,7 +129,7 @@ def expect(
 
 
 def units_of(options: ExplainOptions, index: int, encodings: Sequence[Encoding]) -> list[Units]:
-    """Find the units of one input, whose two texts may be apart."""
+    """Find the units of one input, whose two texts may be separate sequences."""
     given = options.inputs[index]
     if len(encodings) == 1 or isinstance(given, str):
         return [Units.of(encodings[0], given, options.unit or "word")]

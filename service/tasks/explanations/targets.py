@@ -42,15 +42,15 @@ class TargetOption:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The score of one input, and how others are read that run in its place."""
+    """The score of one input, and how to read the scores of other runs in its place."""
 
     whole: FloatArray
     """The score, (1,)."""
     columns: Mapping[str, Any]
     measure: Callable[[Sequence[Output]], FloatArray]
-    """Scores (R,) of R runs, whose outputs follow one another."""
+    """Returns the scores (R,) of R runs, given their outputs, one run after another."""
     label: int = 0
-    """The number of the label, if it is the logit of one."""
+    """The number of the label, if the score is the logit of one."""
 
     @property
     def score(self) -> float:
@@ -58,32 +58,32 @@ class Reading:
         return shortest(self.whole)[0]
 
     def losses(self, outputs: Sequence[Output]) -> NDArray[np.float64]:
-        """Return by how much the score is larger than those of runs, (R,)."""
+        """Return by how much the score is larger than the scores of R runs: (R,)."""
         return self.whole.astype(np.float64) - self.measure(outputs)
 
 
 class Target(Protocol):
-    """A score of the outputs of one input's sequences."""
+    """A score that is computed from the outputs of one input's sequences."""
 
     @property
     def held_bytes(self) -> int:
-        """What the outputs of one sequence take at most, for each of its tokens."""
+        """The most bytes that the outputs of one sequence take, for each of its tokens."""
 
     @property
     def label_bytes(self) -> int:
-        """What the name of its label takes at most in JSON."""
+        """The most bytes that the name of its label takes in JSON."""
 
     def check(self, index: int, encodings: Sequence[Encoding], /) -> None:
         """Raise OptionError if an input has no such score."""
 
     def want(self, encoding: Encoding, /) -> Want:
-        """Return what must be computed of each sequence."""
+        """Return what must be computed for each sequence."""
 
     def read(self, outputs: Sequence[Output], encodings: Sequence[Encoding], /) -> Reading:
         """Read the score."""
 
     def differentiate(self, encodings: Sequence[Encoding], label: int, /) -> tuple[Want, GradientPoint]:
-        """Return what the score is read from, and how; `label` is that of a logit, if none was named."""
+        """Return what the score is read from, and how; `label` is the logit's label if none was named."""
 
 
 def _side(encoding: Encoding, skip: int = 0) -> Side:
@@ -100,22 +100,22 @@ class SimilarityTarget:
 
     @property
     def held_bytes(self) -> int:
-        """A vector, at most for each token."""
+        """A vector, for each token at most."""
         return 4 * self.plan.pooled_size
 
     def check(self, index: int, encodings: Sequence[Encoding], /) -> None:
-        """All have one."""
+        """Do nothing: every input has such a score."""
 
     def want(self, encoding: Encoding, /) -> Want:
-        """A sentence vector."""
+        """Return the want of a sentence vector."""
         return self.plan.want(encoding)
 
     def read(self, outputs: Sequence[Output], _: Sequence[Encoding], /) -> Reading:
-        """Compare the two."""
+        """Compare the two texts."""
         return Reading(self._compare(outputs), {"function": self.function}, self._compare)
 
     def differentiate(self, encodings: Sequence[Encoding], _: int, /) -> tuple[Want, GradientPoint]:
-        """Compare the two."""
+        """Compare the two texts."""
         wants = [self.want(encoding) for encoding in encodings]
         sides = (
             _side(encoding, want.sentence.skip if want.sentence else 0)
@@ -148,23 +148,23 @@ class InteractionTarget:
         return 4 * self.size
 
     def check(self, index: int, encodings: Sequence[Encoding], /) -> None:
-        """All have one."""
+        """Do nothing: every input has such a score."""
 
     def want(self, encoding: Encoding, /) -> Want:
-        """The vectors of its tokens."""
+        """Return the want of the vectors of its tokens."""
         return replace(want_vectors(encoding), task=self.task)
 
     def read(self, outputs: Sequence[Output], _: Sequence[Encoding], /) -> Reading:
-        """Compare the two."""
+        """Compare the two texts."""
         return Reading(self._compare(outputs), {"function": self.function}, self._compare)
 
     def differentiate(self, encodings: Sequence[Encoding], _: int, /) -> tuple[Want, GradientPoint]:
-        """Compare the two."""
+        """Compare the two texts."""
         want = Want(task=self.task, heads=(TokenVectorsWant(()),))
         return want, GradientPoint(tuple(map(_side, encodings)), self.function)
 
     def _compare(self, outputs: Sequence[Output]) -> FloatArray:
-        # Without a vector in a text of which units are left out, 0: a loss of 1e9 would say nothing.
+        # A text that is left without vectors has the score 0: a loss of 1e9 would say nothing.
         interaction = replace(self.interaction, empty=0.0)
         vectors = [output.heads["token_vectors"] for output in outputs]
         both = zip(vectors[::2], vectors[1::2], strict=True)
@@ -181,12 +181,12 @@ class LabelTarget:
 
     @property
     def held_bytes(self) -> int:
-        """The logits, at most of each token."""
+        """The logits, for each token at most."""
         return 4 * len(self.head.labels)
 
     @property
     def label_bytes(self) -> int:
-        """Of the longest label."""
+        """The bytes of the longest label in JSON."""
         return longest_label(self.head)
 
     def check(self, index: int, encodings: Sequence[Encoding], /) -> None:
@@ -204,7 +204,7 @@ class LabelTarget:
             )
 
     def want(self, _: Encoding, /) -> Want:
-        """The logits."""
+        """Return the want of the logits."""
         return Want(task=self.task, heads=(LogitsWant(),))
 
     def read(self, outputs: Sequence[Output], encodings: Sequence[Encoding], /) -> Reading:
@@ -233,7 +233,7 @@ class LabelTarget:
         return Reading(measure(outputs), columns, measure, label)
 
     def differentiate(self, encodings: Sequence[Encoding], label: int, /) -> tuple[Want, GradientPoint]:
-        """The logit of the named label, or else of this one."""
+        """Choose the logit of the label that was named, or else of `label`."""
         (encoding,) = encodings
         if self.option.label is not None:
             label = self.head.labels.index(self.option.label)

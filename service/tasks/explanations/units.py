@@ -12,7 +12,7 @@ from model.tokenization.tokenizer import Text
 
 Unit = Literal["token", "word", "sentence"]
 BIAS = "bias"
-"""The unit of what layers after the pooling add, whatever the text is."""
+"""The name of the unit for what layers after the pooling add, whatever the text is."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Units:
     """The units of one sequence, in order, which together have each of its tokens once.
 
     Each special token and each of a prompt is a unit of its own. `starts` has the first token of each unit,
-    and the number of tokens at the end. With `segment`, all of them are of that text of a pair.
+    and the number of tokens at the end. With `segment`, all units belong to that text of a pair.
     """
 
     encoding: Encoding
@@ -57,7 +57,7 @@ class Units:
 
     @cached_property
     def segments(self) -> list[int]:
-        """The text of a pair that each unit is of."""
+        """The number of the text of a pair that each unit belongs to."""
         if self.segment is not None:
             return [self.segment] * len(self)
         return [self.encoding.segment_ids[first] for first in self.starts[:-1]]
@@ -109,8 +109,8 @@ def _first_character(text: str, start: int, end: int) -> int:
 def describe(several: Sequence[Units], *, bias: bool = False, all_units: bool = True) -> dict[str, Any]:
     """List the units of the texts, in columns of equal length; with a `bias`, a further one for each text.
 
-    Without `all_units`, only those of the texts themselves. `token_spans` count the tokens of all texts
-    together.
+    Without `all_units`, special tokens and those of a prompt are left out. `token_spans` count the tokens of
+    all texts together.
     """
     columns: dict[str, list[Any]] = {"text": [], "offsets": [], "segment": [], "token_spans": []}
     before = 0
@@ -132,7 +132,7 @@ def describe(several: Sequence[Units], *, bias: bool = False, all_units: bool = 
 
 
 def joined(several: Sequence[Units]) -> Encoding:
-    """Put the tokens of several texts one after the other; of one alone they are its own."""
+    """Join the tokens of several texts, one after the other; the encoding of a single text stays as it is."""
     if len(several) == 1:
         return several[0].encoding
     every = [units.encoding for units in several]
