@@ -1,4 +1,4 @@
-"""Low-rank updates of the weights for tasks (LoRA, Hu et al. 2021, §4.1), added as a batch runs.
+"""Low-rank updates of the weights for tasks (LoRA, Hu et al. 2021, §4.1), added while a batch runs.
 
 The weights exist once for all tasks. A task's weight W + s·BA is never built: the tokens of its sequences get
 s·(x Aᵀ) Bᵀ on top of x Wᵀ, so sequences of several tasks share a batch and the product with W.
@@ -24,7 +24,7 @@ class TaskRows(NamedTuple):
 
 
 def task_rows(tasks: Sequence[int | None], packing: Packing) -> list[TaskRows]:
-    """Return the rows of each task, whose sequences lie together; none for sequences without a task."""
+    """Return the rows of each task, whose sequences must lie together; leave out those without a task."""
     rows, first = [], 0
     for task, members in groupby(tasks):
         last = first + len(list(members))
@@ -49,7 +49,7 @@ class LinearAdapters(nn.Module):
 
     @classmethod
     def of(cls, down: Tensor, up: Tensor) -> "LinearAdapters":
-        """Make updates of matrices that are there; `up` is multiplied by the scale."""
+        """Make updates from existing matrices; `up` is already multiplied by the scale."""
         outputs, inputs = up.shape[1], down.shape[2]
         adapters = cls(inputs, outputs, Adapters(tuple(map(str, range(len(down)))), 0))
         adapters.down, adapters.up = (nn.Parameter(one, requires_grad=False) for one in (down, up))
@@ -79,7 +79,7 @@ class TableAdapters(nn.Module):
         self.up = nn.Parameter(torch.empty(tasks, config.rank, size), requires_grad=False)
 
     def add(self, x: Tensor, ids: Tensor, tasks: Sequence[TaskRows]) -> None:
-        """Add the updates of the tasks' rows to x (T, size), the table's rows `ids` (T,), in place."""
+        """Add the updates of the tasks' rows in place to x (T, size), the table's rows `ids` (T,)."""
         for task, rows in tasks:
             x[rows].addmm_(F.embedding(ids[rows], self.down[task]), self.up[task], alpha=self.scale)
 

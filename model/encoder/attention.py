@@ -1,6 +1,6 @@
 """Scaled dot-product attention: an explicit path, and a fused path with the same outputs.
 
-Attention(Q, K, V) = softmax(QKᵀ / √D) V (Vaswani et al. 2017, §3.2.1), or with another scale in the place of
+Attention(Q, K, V) = softmax(QKᵀ / √D) V (Vaswani et al. 2017, §3.2.1), or with another scale instead of
 1/√D. The explicit path builds the probabilities; observers and similarities other than the dot product use
 it. The fused path never builds them: the memory of PyTorch's fused kernel is linear in N.
 """
@@ -32,14 +32,14 @@ Indices = slice | NDArray[np.int64] | Tensor
 Angles = tuple[Tensor, Tensor]
 """Cosines and sines of the rotary angles, as `positions.rotary_angles` computes them."""
 Bias = Tensor | PositionVectors
-"""What is added to scores by distance: numbers (H, 2·longest − 1), or products of contents and vectors."""
+"""What each distance adds to the scores: numbers (H, 2·longest − 1), or products of contents and vectors."""
 Observer = Callable[..., None]
-"""Observes a layer: its attention; its queries, keys and values (T, H, D), rotated; its position bias.
+"""Observes a layer, given its attention; its queries, keys and values (T, H, D), rotated; its position bias.
 
-An executor that can attend again may hand on how, as one more argument.
+An executor that can compute the attention again may pass an object that does so as one more argument.
 """
 
-# Scores of longer sequences would need too much memory.
+# Longer sequences do not attend in padded runs: their scores would need too much memory.
 _LONGEST = 512
 # Up to this length, copying all heads into one batched product beats one call per sequence.
 _SHORT = 32
@@ -79,7 +79,7 @@ def similarity_scores(
 
 
 def probabilities(scores: Tensor, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-    """Softmax over the keys. `scores` (…, N, M); `mask` is bool, False hides a key; `bias` is added first."""
+    """Compute the softmax of `scores` (…, N, M) plus `bias` over the keys; bool `mask` False hides a key."""
     if bias is not None:
         scores = scores + bias
     if mask is not None:
@@ -90,7 +90,7 @@ def probabilities(scores: Tensor, mask: Tensor | None = None, bias: Tensor | Non
 def explicit_attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention as the paper writes it: outputs (…, N, D) and weights (…, N, M)."""
+    """Compute attention as the paper writes it: outputs (…, N, D) and weights (…, N, M)."""
     weights = probabilities(similarity_scores(q, k, "dot_product"), mask, bias)
     return weights @ v, weights
 
@@ -113,7 +113,7 @@ class SelfAttention(nn.Module):
     """Multi-head self-attention over packed sequences (Vaswani et al. 2017, §3.2.2).
 
     One product computes the queries, keys and values of all heads. Each head attends in D components of its
-    own; the concatenated outputs go through one more product. Where several heads share a key and a value
+    own; the concatenated outputs go through one more product. Where several heads share keys and values
     (Ainslie et al. 2023), both are repeated for each of these heads.
     """
 
@@ -182,7 +182,7 @@ class SelfAttention(nn.Module):
     def project_positions(self, embeddings: Callable[[], Tensor]) -> tuple[Tensor | None, Tensor | None]:
         """Project the embeddings of distances (R, C) to keys and queries of positions, each (H, R, D).
 
-        Returns None for those that are not compared with anything. Kept unless the weights are being trained.
+        Each is None if nothing is compared with it. Both are kept unless the weights are being trained.
         """
         disentangled = self.config.disentangled
         if self._positions is None and disentangled is not None:
@@ -205,7 +205,7 @@ class SelfAttention(nn.Module):
         return self._positions or (None, None)
 
     def release_positions(self) -> None:
-        """Release the weights of `project_positions`, which has been called."""
+        """Release the weights that `project_positions` uses, which must have been called before."""
         for linear in (self.position_key, self.position_query):
             if linear is not None:
                 linear.release()
@@ -235,7 +235,7 @@ class SelfAttention(nn.Module):
         """Attend within each sequence: hidden states (T, C) to the attention output (T, C).
 
         `bias` is added to the scores. Padding rows attend to nothing. Rows of `tasks` run with their
-        adapters. `edits` are what is changed in some of the sequences.
+        adapters. `edits` change the attention of some of the sequences.
         """
         q, k, v = self.project(x, rotary, tasks)  # (T, H, D) each
         if observe is not None:
@@ -336,14 +336,14 @@ class SelfAttention(nn.Module):
     def value_norms(self, v: Tensor, heads: Indices, task: int | None = None) -> Tensor:
         """Compute ‖f_h(x_j)‖ with f_h(x) = (x W_V + b_V)_h W_O,h for each token: float32 (b, heads, N).
 
-        `v` (b, N, H, D), of sequences of a task. A head adds Σ_j α_ij f_h(x_j) to a token (Kobayashi et al.
+        `v` (b, N, H, D), of sequences of one task. A head adds Σ_j α_ij f_h(x_j) to a token (Kobayashi et al.
         2020, §2.2).
         """
         values = widened(chosen(v, 2, heads).transpose(1, 2))  # (b, heads, N, D)
         return torch.linalg.vector_norm(values @ chosen(self.factor_output(task), 0, heads), dim=-1)
 
     def factor_outputs(self) -> None:
-        """Factor the output weight of every task while the weight is there: `prepack` replaces it."""
+        """Factor the output weight for every task while the weight still exists: `prepack` replaces it."""
         adapters = self.config.adapters
         for task in (None, *range(len(adapters.tasks) if adapters else 0)):
             self.factor_output(task)
@@ -366,7 +366,7 @@ class SelfAttention(nn.Module):
 
 
 def _square_root(gram: Tensor) -> Tensor:
-    """Factor symmetric matrices G (H, D, D) into F Fᵀ, F as G; eigenvalues below 0 are taken for 0."""
+    """Factor symmetric matrices G (H, D, D) into F Fᵀ, F (H, D, D); negative eigenvalues count as 0."""
     factor, failures = torch.linalg.cholesky_ex(gram)  # takes a tenth of the time, and fails if G is singular
     if not failures.any():
         return factor

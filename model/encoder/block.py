@@ -15,7 +15,7 @@ from model.encoder.linear import widened
 from model.encoder.norms import make_norm
 
 Attend = Callable[[Tensor], Tensor]
-"""Computes the output (…, C) of attention, or of what is in its place, from `Block.attention_input`."""
+"""Computes the output (…, C) of attention, or of what replaces it, from `Block.attention_input`."""
 
 Convolve = Callable[[TokenConvolution, Tensor], Tensor]
 """Runs a convolution over the tokens of each sequence in (…, C)."""
@@ -26,14 +26,14 @@ def _select_all(x: Tensor) -> Tensor:
 
 
 def _normed(norm: nn.Module, output: Tensor) -> Tensor:
-    """Normalise the output of a sub-layer, of any dtype, in the float32 of its norm, if it has one."""
+    """Normalise a sub-layer's output, of any dtype, in the norm's float32; without a norm, return it."""
     return output if isinstance(norm, nn.Identity) else norm(widened(output))
 
 
 class Block(nn.Module):
     """Attention and feed-forward, each with a residual around it and norms as the config says.
 
-    `number` is that of the layer, from 0. A layer with a `short_convolution` has no `attention`.
+    `number` is the layer's number, from 0. A layer with a `short_convolution` has no `attention`.
     """
 
     def __init__(self, config: EncoderConfig, number: int = 0) -> None:
@@ -56,7 +56,7 @@ class Block(nn.Module):
         self.per_layer = PerLayerGate(config) if config.per_layer_size else None
 
     def attention_input(self, x: Tensor) -> Tensor:
-        """Return the input of attention for hidden states x (…, C), normalised unless norms follow it."""
+        """Return attention's input for hidden states x (…, C), normalised unless norms follow sub-layers."""
         return cast(Tensor, self.attention_norm(x)) if self.norms_input else x
 
     def forward(

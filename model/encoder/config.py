@@ -33,10 +33,10 @@ class EncoderConfig:
     """The choices that define an encoder.
 
     Embeddings: `position_offset` is the row of the first position. With a `padding_id`, that token has the
-    row of its own id and later tokens do not count it. `embedding_size` (0: C) is projected to C after the
-    norm, or if `project_first` before it and without a bias.
+    row of its own id, and the positions of later tokens do not count it. `embedding_size` (0: C) is projected
+    to C after the norm, or, if `project_first`, before it and without a bias.
     `scale_embeddings` multiplies token embeddings by the square root of their size (Vaswani et al. 2017,
-    §3.4). `token_dropout` is the id of a mask token whose embeddings are zeroed, and the others are scaled up
+    §3.4). `token_dropout` is the id of a mask token: its embeddings are zeroed, and the others are scaled up
     as dropout does (Lin et al. 2023, `Embeddings.token_weights`).
 
     Blocks: `norm` normalises before each sub-layer ("pre", with one more norm after the last block), after
@@ -44,15 +44,15 @@ class EncoderConfig:
     of attention is added to its output, and both are normalised, before the residual is added. `gated`: the
     feed-forward's first product is split into a gate and a value (Shazeer 2020, GLU variants). `shared`
     names, for each layer, the first one with the same weights; without it all have their own. `adapters`
-    update the weights for sequences of a task. `per_layer_size` P (0: none): from hidden state 0 each layer
-    gets P more numbers for each token, by which it gates its output, and which a learned number scales.
+    update the weights for sequences of a task. `per_layer_size` P (0: none): each layer gets P numbers for
+    each token from hidden state 0, and gates its output with them (`PerLayerGate`).
 
     Attention: D is `head_dim` (0: C / H); `num_kv_heads` (0: H) keys and values are shared by groups of
     queries; scores are multiplied by `scale` (None: 1/√D); `qk_norm` normalises each query and key of a head,
-    or those of all heads together by one layer norm ("joint"); `value_norm`: RMS divides each value.
+    or those of all heads together by one layer norm ("joint"); `value_norm` divides each value by its RMS.
     `relative_bias`, `alibi` (Press et al. 2022, symmetric) or the scores of `disentangled` attention, times
     `scale`, are added to the scores. `layers` has one entry for each layer, or one for all. `longest` is the
-    length, in tokens, that the model was made for (0: not known, or that of the table of positions).
+    length, in tokens, that the model was made for (0: unknown, or as long as the table of positions).
     """
 
     vocab_size: int
@@ -101,7 +101,7 @@ class EncoderConfig:
         """Check the fields; raises CheckpointError for an encoder that cannot be built."""
         for name, least in _LEAST.items():
             check_whole(name, getattr(self, name), least)
-        if not isinstance(self.norm_eps, float | int) or not 0 <= self.norm_eps <= 1:  # NaN is neither
+        if not isinstance(self.norm_eps, float | int) or not 0 <= self.norm_eps <= 1:  # also refuses NaN
             raise CheckpointError(f"norm_eps is {self.norm_eps!r}; it must be a number from 0 to 1.")
         if not self.head_dim and self.hidden_size % self.num_heads:
             raise CheckpointError(
@@ -111,7 +111,7 @@ class EncoderConfig:
             raise CheckpointError(
                 f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}."
             )
-        if self.scale is not None and not 0 < self.scale < math.inf:  # NaN is neither
+        if self.scale is not None and not 0 < self.scale < math.inf:  # also refuses NaN
             raise CheckpointError(f"scale is {self.scale}; it must be more than 0, and finite.")
         if self.relative_bias is not None and self.alibi:
             raise CheckpointError(
@@ -213,7 +213,7 @@ class EncoderConfig:
 
     @cached_property
     def score_scale(self) -> float:
-        """What dot products are multiplied by."""
+        """The factor of dot products."""
         return self.head_size**-0.5 if self.scale is None else self.scale
 
     @cached_property
@@ -238,10 +238,10 @@ class EncoderConfig:
 
     @cached_property
     def shared_length(self) -> int | None:
-        """How long sequences may be of which each token depends on those before it alone; None: any length.
+        """The longest sequence of which each token depends only on itself and those before; None: any length.
 
-        Where they begin with the same tokens, they have the same hidden states, to the bit. A window that
-        hides some would round otherwise in a longer one. 0 if a token depends on others, or on a segment.
+        Sequences up to this length have the same hidden states, to the bit, where they begin with the same
+        tokens. In longer ones a window hides keys, which rounds differently. 0 if tokens depend on more.
         """
         by_token = self.positions == "none" and self.segments <= 1 and self.token_dropout is None
         plain = self.plain_scores and self.disentangled is None
@@ -251,7 +251,7 @@ class EncoderConfig:
 
     @cached_property
     def has_own_parts(self) -> bool:
-        """Whether there is anything that no native kernels run, besides short convolutions."""
+        """Whether the encoder has a part, besides short convolutions, that no native kernels run."""
         own_heads = any(one.head_dim or one.num_kv_heads for one in self.layers)
         return own_heads or self.value_norm or self.per_layer_size > 0
 
@@ -263,7 +263,7 @@ class EncoderConfig:
         return replace(self, head_dim=size, num_kv_heads=keys, layers=(layer,))
 
     def layer(self, number: int) -> LayerConfig:
-        """Return what is particular to a layer, from 0."""
+        """Return the config of a layer, from 0."""
         return self.layers[number if len(self.layers) > 1 else 0]
 
     @classmethod

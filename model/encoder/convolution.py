@@ -72,7 +72,7 @@ class GatedConvolution(nn.Module):
         return self._mix(x, partial(self._padded_neighbours, real=real))
 
     def _mix(self, x: Tensor, neighbours: Callable[[Tensor], Iterable[Tensor]]) -> Tensor:
-        """Map (…, C) to (…, C); `neighbours` returns the tokens that each column of the kernel meets."""
+        """Map (…, C) to (…, C); `neighbours` returns the tokens that each column of the kernel reads."""
         before, after, gated = self.inner(x).chunk(3, dim=-1)  # (…, C) each
         x = before * gated
         output = torch.zeros_like(x) if self.bias is None else self.bias.expand_as(x)
@@ -81,15 +81,15 @@ class GatedConvolution(nn.Module):
         return self.outer(after * output)
 
     def _packed_neighbours(self, x: Tensor, packing: Packing) -> Iterator[Tensor]:
-        """Yield, for each column of the kernel, the tokens that it meets at each of x (T, C)."""
+        """Yield, for each column of the kernel, the tokens that it reads at each of x (T, C)."""
         earlier, later = packing.neighbours(x.device, len(x) - packing.tokens)  # (T,) each
         for step in self.convolution.steps:
             missing = earlier < -step if step < 0 else later < step
-            # Filled, not multiplied by 0: infinities of another text would be NaN.
+            # Filled, not multiplied by 0: infinities of another text would become NaN.
             yield x.roll(-step, 0).masked_fill(missing[:, None], 0)
 
     def _padded_neighbours(self, x: Tensor, real: Tensor) -> Iterator[Tensor]:
-        """Yield the same for each of x (B, N, C)."""
+        """Yield the same for padded sequences x (B, N, C)."""
         steps, length = self.convolution.steps, x.shape[1]
         around = (0, 0, -steps[0], steps[-1])
         wide = F.pad(x.masked_fill(~real[..., None], 0), around)  # (B, N + K − 1, C)

@@ -39,9 +39,9 @@ class Executor(Protocol):
     def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:
         """Run the blocks that the plan needs on hidden state 0, float32 (T, C).
 
-        Returns the plan's states after 0 by number, each (T, C), and calls the plan's observers. Makes the
-        plan's interventions, those of state 0 in `x` itself. Raises MemoryError, and Stopped as the plan's
-        progress says.
+        Returns the plan's states after state 0, by number, each (T, C), and calls the plan's observers. Makes
+        the plan's interventions, which change state 0 in place in `x`. Raises MemoryError, and Stopped if the
+        plan's progress is to stop.
         """
         ...
 
@@ -107,9 +107,9 @@ class Embeddings(nn.Module):
     def position_rows(self, positions: Tensor, input_ids: Tensor, starts: Tensor | None = None) -> Tensor:
         """Return the row of each token in the table of positions, int64, in the shape of `positions`.
 
-        `positions` count from 0 in each sequence. With a padding id, a token of that id has the row of its
-        id, and is not counted by the tokens after it in its sequence. Sequences are rows of `input_ids`
-        (B, N), or, packed (T,), `starts` (T,) is the first token of each token's sequence.
+        `positions` count from 0 in each sequence. With a padding id, a token with that id has the row of the
+        same number, and the positions of later tokens do not count it. Sequences are the rows of `input_ids`
+        (B, N); if it is packed (T,), `starts` (T,) has the first token of each token's sequence.
         """
         padding, offset = self.config.padding_id, self.config.position_offset
         if padding is None:
@@ -123,11 +123,11 @@ class Embeddings(nn.Module):
     def token_weights(
         self, input_ids: Tensor, count: Callable[[Tensor], tuple[Tensor, Tensor]]
     ) -> Tensor | None:
-        """Return what token embeddings are multiplied by, in the shape of `input_ids`; None without dropout.
+        """Return the factors of token embeddings, in the shape of `input_ids`; None without token dropout.
 
-        It is 0 for masks, and (1 − share of masks in training) / (1 − share in this sequence) for the other
-        tokens. `count` takes which tokens are masks, bool, and returns how many masks and how many tokens
-        there are in the sequence of each token.
+        They are 0 for masks, and (1 − share of masks in training) / (1 − share in this sequence) for all
+        other tokens. `count` takes bools that mark the masks, and returns how many masks and how many tokens
+        the sequence of each token has.
         """
         if self.config.token_dropout is None:
             return None
@@ -140,8 +140,8 @@ class Embeddings(nn.Module):
 class Encoder(nn.Module):
     """A stack of identical blocks, built from its config.
 
-    Hidden state 0 is the output of the embeddings, hidden state i that of block i. Unless norms
-    follow the sub-layers, a final norm is applied to the last hidden state.
+    Hidden state 0 is the output of the embeddings, and hidden state i is that of block i, from 1. Unless
+    norms follow the sub-layers, a final norm is applied to the last hidden state.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -216,8 +216,8 @@ class Encoder(nn.Module):
 
         `input_ids`, `segment_ids` int64 (T,). Rows beyond the tokens of `packing` are padding rows: they are
         computed but belong to no sequence. The states are differentiable where parameters require gradients.
-        Rows of `tasks` run with their adapters; a batch that has any is run by the modules, as no executor
-        knows adapters. Raises MemoryError, Stopped if the plan's progress is to stop, and ValueError or
+        Rows of `tasks` run with their adapters; the modules run a batch that has any, because executors do
+        not support adapters. Raises MemoryError, Stopped if the plan's progress is to stop, and ValueError or
         IndexError for an id without an embedding.
         """
         own = partial(embed_packed, self.embeddings, tasks=tasks)
@@ -260,10 +260,10 @@ class Encoder(nn.Module):
         attend: Callable[..., Tensor] | None = None,
         given: Tensor | None = None,
     ) -> Tensor:
-        """Run a block as layer `number` on packed sequences, (T, C): the next hidden state (T, C).
+        """Run a block as layer `number` on packed sequences (T, C), and return the next hidden state (T, C).
 
-        `angles` and `biases` are those of the packing. `attend` is the attention of the block, by default
-        without anything that observes or changes it. `given` (L, T, P) is what layers get of hidden state 0.
+        `angles` and `biases` are those of the packing. `attend` runs the block's attention; by default it is
+        neither observed nor changed. `given` (L, T, P) is what `per_layer_inputs` returns for hidden state 0.
         """
         attention = block.attention
         mixed: Attend
@@ -322,9 +322,9 @@ def embed_packed(
     tasks: Sequence[TaskRows] = (),
     counted: Tensor | None = None,
 ) -> Tensor:
-    """Embed packed sequences: int64 (T,) each to (T, C); rows of `tasks` with their adapters.
+    """Embed packed sequences: ids, int64 (T,) each, to (T, C); rows of `tasks` with their adapters.
 
-    Their positions are those of the ids `counted`, where padding is not counted; by default their own.
+    Padding, which positions do not count, is found in the ids `counted`, by default in `input_ids`.
     """
     positions = _positions(input_ids, packing)
     first = torch.arange(len(positions), device=positions.device) - positions
@@ -343,7 +343,7 @@ def _count_packed(chosen: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
 
 
 def _make_blocks(config: EncoderConfig) -> list[Block]:
-    """Make the blocks of all layers; those with shared weights are one and the same block."""
+    """Make the blocks of all layers; layers that share their weights are one and the same block."""
     blocks: list[Block] = []
     for number, first in enumerate(config.shared or range(config.num_layers)):
         blocks.append(blocks[first] if first < number else Block(config, number))

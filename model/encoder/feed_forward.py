@@ -1,4 +1,4 @@
-"""Networks of every token by itself: the feed-forward network, a mixture of several, and gates by layer."""
+"""Networks that map each token by itself: the feed-forward network, a mixture of several, gates by layer."""
 
 from collections.abc import Sequence
 
@@ -43,8 +43,8 @@ class Experts(nn.Module):
     """Σ pₑ · activation(x W₁ₑᵀ) W₂ₑ + b over the experts e that the router chooses (Shazeer et al. 2017).
 
     The probabilities p are the router's softmax over all experts; those of the chosen ones are not
-    normalised again. Every expert computes every token, and the others' results count 0: the shapes do not
-    depend on the tokens, so the module can be traced, and a text alone equals the same text in a batch.
+    normalised again. Every expert computes every token, and results of the others are multiplied by 0, so no
+    shape depends on the tokens: the module can be traced, and a text alone equals the same text in a batch.
     """
 
     def __init__(self, config: EncoderConfig, mixture: Mixture) -> None:
@@ -96,7 +96,7 @@ class PerLayerInputs(nn.Module):
 
 
 class PerLayerGate(nn.Module):
-    """(x + norm((activation(x W₁) ⊙ e) W₂)) · s, with e = what the layer gets of hidden state 0."""
+    """(x + norm((activation(x W₁) ⊙ e) W₂)) · s, where e are the layer's numbers from hidden state 0."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()

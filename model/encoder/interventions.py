@@ -1,7 +1,7 @@
 """What is changed in the run of one sequence: the outputs of heads, the edges of attention, hidden states.
 
-And where the gradient of a score is computed, which is at another hidden state 0. Plain data, which every
-backend reads: no PyTorch. All indices are non-negative and already checked.
+It also says at which other hidden state 0 the gradient of a score is computed. This is plain data that every
+backend reads, without PyTorch. All indices are non-negative and already checked.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -53,8 +53,8 @@ class StateChange:
     """Replaces the hidden states of some tokens by `vector`, float32 (C,), or adds it to them.
 
     `layer` is the number of the hidden state, as in `Want.token_layers`: 0 is the embedding output as the
-    first block reads it, l what block l hands to block l + 1, and L the last one as it is returned, after
-    the final norm of models that have one. Each is equal only to itself.
+    first block reads it, l is what block l hands to block l + 1, and L is the last one as it is returned,
+    after the final norm of models that have one. Each change is equal only to itself.
     """
 
     layer: int
@@ -83,12 +83,12 @@ class Interventions:
 
     @property
     def kinds(self) -> tuple[InterventionKind, ...]:
-        """The kinds of which there is one at least, in the order of `INTERVENTION_KINDS`."""
+        """The kinds of intervention that occur here, in the order of `INTERVENTION_KINDS`."""
         return tuple(kind for kind in INTERVENTION_KINDS if getattr(self, kind))
 
     @property
     def first(self) -> int | None:
-        """The first hidden state that is changed, or the one before the first layer that is; None if none."""
+        """The first hidden state that is changed or is the input of a changed layer; None if none is."""
         layers = [one.layer for one in self.heads] + [one.layer for one in self.states]
         return min((*layers, *(layer for one in self.edges for layer in one.layers)), default=None)
 
@@ -107,10 +107,10 @@ class Interventions:
 
 
 class EdgeWords:
-    """The blocked edges of a sequence of N tokens in words of 32 bits, in which each of them has a bit.
+    """The blocked edges of a sequence of N tokens in words of 32 bits, with one bit for each `BlockedEdges`.
 
-    A key is hidden from a query in a head if words of the three share a bit of the layer. So rows of scores
-    cost the same with 1 as with 32 blocked edges, however many keys these have.
+    A key is hidden from a query in a head if the words of all three and of the layer have a bit in common.
+    So rows of scores cost the same with 1 as with 32 blocked edges, however many keys these have.
     """
 
     def __init__(self, edges: Sequence[BlockedEdges], length: int) -> None:
@@ -122,21 +122,21 @@ class EdgeWords:
 
     @cached_property
     def queries(self) -> Words:
-        """Those of queries, uint32 (N, words)."""
+        """The words of the queries, uint32 (N, words)."""
         return self._words((one.queries for one in self.edges), self.length)
 
     @cached_property
     def keys(self) -> Words:
-        """Those of keys, uint32 (words, N)."""
+        """The words of the keys, uint32 (words, N)."""
         return np.ascontiguousarray(self._words((one.keys for one in self.edges), self.length).T)
 
     def heads(self, count: int) -> Words:
-        """Return those of `count` heads, or of more that have some, uint32 (heads, words)."""
+        """Return the words of `count` heads, or up to the last head with edges, uint32 (heads, words)."""
         last = max((head for one in self.edges for head in one.heads), default=-1)
         return self._words((one.heads for one in self.edges), max(count, last + 1))
 
     def layer(self, number: int) -> "LayerEdges":
-        """Return those of a layer, which all sequences share that have these edges."""
+        """Return the edges of a layer, one object for all sequences that have these edges."""
         if number not in self._layers:
             self._layers[number] = LayerEdges(self, number)
         return self._layers[number]
@@ -154,10 +154,10 @@ class EdgeWords:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the texts, end to end, that a score is computed of: its tokens, and which of them count.
+    """One of the texts, end to end, from which a score is computed: its tokens, and which of them count.
 
-    The first `skip` tokens are not pooled; `rows` are those with a vector for late interaction, from the
-    first token of this text. No token attends to the last `unattended` ones.
+    The first `skip` tokens are not pooled; `rows` are those with a vector for late interaction, counted from
+    the first token of this text. No token attends to the last `unattended` ones.
     """
 
     length: int
@@ -168,20 +168,19 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class GradientPoint:
-    """Where the gradient of a score by hidden state 0 is computed: on the line from a baseline to the input.
+    """The point, between a baseline and the input, at which the gradient of a score is computed.
 
-    There, hidden states 0 of `tokens` are b + share · (x − b), with x their own and b that of the token
-    `baseline` in their places. `gradient` has (x − b) · (gradient by that state) for each token, and `value`
-    the score there (Sundararajan et al. 2017).
+    There, hidden states 0 of `tokens` are b + share · (x − b), where x is their own and b that of the token
+    `baseline` in their places. The output `gradient` has (x − b) · (gradient by that state) for each token,
+    and `value` is the score at that point (Sundararajan et al. 2017).
 
-    The score is that of the `sides`: the similarity of two sentence vectors by this `function`, MaxSim of the
-    vectors of two texts (with "mean_max_sim" its mean), or the logit of a `label`, by its number, of a text
-    or of its `token`. It is computed in float32 with the weights of the checkpoint, however the model is run
-    otherwise.
+    The score of the `sides` is the similarity of two sentence vectors by this `function`, MaxSim of the
+    vectors of two texts (with "mean_max_sim" its mean), or the logit number `label` of a text or of its
+    `token`. It is computed in float32 with the weights of the checkpoint, however the model runs otherwise.
     """
 
     passes: ClassVar[int] = 3
-    """How many plain passes take about as long as one there and back."""
+    """How many plain passes take about as long as one pass forward and back."""
 
     sides: tuple[Side, ...]
     function: str = "cosine"
@@ -199,7 +198,7 @@ class LayerEdges:
         """Select the edges of a layer."""
         self.all = all_edges
         self.words = all_edges.words_of_layer(layer)
-        """Those of the layer, uint32 (words,)."""
+        """The words of the layer, uint32 (words,)."""
         self._any = bool(self.words.any())
         self._of_heads: dict[int, Words] = {}
 
@@ -208,7 +207,7 @@ class LayerEdges:
         return self._any
 
     def of_heads(self, count: int) -> Words:
-        """Return those of `count` heads, or of more that have some, uint32 (heads, words)."""
+        """Return the words of `count` heads, or up to the last head with edges, uint32 (heads, words)."""
         if count not in self._of_heads:
             self._of_heads[count] = self.all.heads(count) & self.words
         return self._of_heads[count]
@@ -224,7 +223,7 @@ class LayerEdges:
         return np.flatnonzero((self.all.queries & self.words).any(1))
 
     def mask(self, heads: NDArray[np.int64], rows: Indices) -> NDArray[np.bool_]:
-        """Say which keys are blocked from the queries `rows` in each of the heads: (heads, rows, N)."""
+        """Return which keys are blocked from the queries `rows` in each head: bool (heads, rows, N)."""
         by_head = self.of_heads(1 + int(heads.max(initial=-1)))[heads]
         both = by_head[:, None] & self.all.queries[rows]  # (heads, rows, words)
         blocked = np.zeros((*both.shape[:2], self.all.length), bool)
@@ -234,7 +233,7 @@ class LayerEdges:
 
 
 def join_heads(changes: Sequence[HeadScale], scales: NDArray[Any], means: NDArray[Any]) -> None:
-    """Write the changes of a layer to `scales` (H,), of ones, and `means` (H,), of zeros: 1 is averaged."""
+    """Write a layer's changes to `scales` (H,), all ones, and `means` (H,), all zeros: 1 is averaged."""
     for one in changes:
         index = list(one.heads)
         if one.mean:

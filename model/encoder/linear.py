@@ -40,7 +40,7 @@ def widened(x: Tensor) -> Tensor:
 
 
 def _can_prepack(dtype: torch.dtype) -> bool:
-    """Whether this build of PyTorch has the operators, which are private and may disappear.
+    """Whether this build of PyTorch has the operators of `prepack`, which are private and may disappear.
 
     In bfloat16 they also need a CPU with AVX-512, and they do not compute in float64.
     """
@@ -85,7 +85,7 @@ class Linear(nn.Module):
         self.outputs = outputs
         self.weight = nn.Parameter(torch.empty(outputs, inputs), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(outputs), requires_grad=False) if bias else None
-        # With a rank of 0 they are set where the files that have them are read.
+        # With a rank of 0 they are set when the files that have them are read.
         self.adapters = LinearAdapters(inputs, outputs, adapters) if adapters and adapters.rank else None
         self.activation = activation
         self.packed: Tensor | None = None
@@ -113,8 +113,8 @@ class Linear(nn.Module):
     def release(self, panels: Tensor | None = None) -> None:
         """Release the original weights: they were laid out elsewhere, for whatever runs the layer now.
 
-        The layer itself still runs if that place is `panels` (panels, in / n, columns, n): some columns of Wᵀ
-        each, then zeros, with n numbers of a column side by side.
+        The layer itself still runs if they are in `panels` (panels, in / n, columns, n): each panel has some
+        columns of Wᵀ, the last is filled up with zeros, and n numbers of a column lie side by side.
         """
         self.panels = panels
         self.weight = nn.Parameter(self.weight.new_empty(0), requires_grad=False)
@@ -143,16 +143,16 @@ class Linear(nn.Module):
 
 
 StoredParts = Mapping[Linear, Sequence[Tensor]]
-"""Linear layer -> the parts of W, each (rows, in) in a type of its own, as a mapped file holds them."""
+"""Linear layer -> the parts of W, each (rows, in) with a dtype of its own, as a mapped file holds them."""
 
 
 def joined(parts: Sequence[Tensor], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Join the parts of a parameter, in `dtype`; one tensor of that type is not copied."""
+    """Join the parts of a parameter, in `dtype`; a single part that has this dtype is not copied."""
     return (parts[0] if len(parts) == 1 else torch.cat(list(parts))).to(dtype)
 
 
 def read_matrices(module: nn.Module, stored: StoredParts, dtype: torch.dtype = torch.float32) -> None:
-    """Give the linear layers of a module whose weights were left in their file these weights, in `dtype`."""
+    """Read, in `dtype`, the weights that the linear layers of a module have left in their file."""
     for linear in module.modules():
         if isinstance(linear, Linear) and linear.weight.is_meta:
             linear.weight = nn.Parameter(joined(stored[linear], dtype), requires_grad=False)

@@ -18,7 +18,7 @@ from model.encoder.sharing import Prefix
 class Run:
     """`count` consecutive sequences of equal `length`, starting at packed token `start`.
 
-    No token attends to the last `unattended` tokens of each.
+    No token attends to the last `unattended` tokens of each sequence.
 
     The tokens of a run are a (count, length) rectangle without padding, so batched products run on a view
     of them. Sorting a batch by length makes runs few and long.
@@ -40,8 +40,8 @@ class Packing:
     """The position of each sequence in a packed batch.
 
     `unattended` says for each how many of its last tokens attend to the others, but are attended to by none;
-    it is empty if there are no such tokens. `prefixes` says for each with which tokens of another it begins;
-    these are not among its own, which alone are packed. Only native kernels know prefixes.
+    it is empty if there are no such tokens. `prefixes` says for each which tokens of another it begins with;
+    only the tokens after these are packed and counted as its own. Only native kernels support prefixes.
     """
 
     lengths: tuple[int, ...]
@@ -79,7 +79,7 @@ class Packing:
 
     @cached_property
     def longest(self) -> int:
-        """The most tokens of a sequence, with those of its prefix; 0 without sequences."""
+        """The length of the longest sequence, with its prefix; 0 without sequences."""
         if not self.prefixes:
             return max(self.lengths, default=0)
         return max(map(sum, zip(self.lengths, self.before, strict=True)))
@@ -101,9 +101,9 @@ class Packing:
         return make_padded_runs(self.lengths)
 
     def parts(self, tokens: int) -> Iterator[tuple[int, "Packing"]]:
-        """Cut the batch into parts of about `tokens` each: the first sequence of each part, and its packing.
+        """Cut the batch into parts of about `tokens` each; yields a part's first sequence, and its packing.
 
-        Parts are of whole sequences, so a long one is a part of its own.
+        Parts have whole sequences, so a long one is a part of its own.
         """
         count = round(self.tokens / tokens)
         if count < 2:
@@ -136,7 +136,7 @@ class Packing:
     def neighbours(self, device: torch.device, padding: int = 0) -> tuple[Tensor, Tensor]:
         """Return how many tokens are before and after each in its sequence, 0 for padding rows.
 
-        Two of int64 (T + padding,); copied to a device once.
+        Both are int64 (T + padding,), and are copied to a device once.
         """
         key = device, padding
         if key not in self._neighbours:

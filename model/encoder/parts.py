@@ -11,7 +11,7 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 
 def check_whole(name: str, value: Any, least: int) -> None:
-    """Check a field; raises CheckpointError for one that is no whole number, or below `least`."""
+    """Check a field; raises CheckpointError if it is not a whole number, or is below `least`."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise CheckpointError(f"{name} is {value!r}; it must be a whole number.")
     if value < least:
@@ -38,7 +38,7 @@ class Rotary:
     def of(cls, size: int, base: float = 10_000.0, *, interleaved: bool = False) -> "Rotary":
         """Turn `size` components with the frequencies base^(−2i/size) of the paper, §3.4.2.
 
-        They are rounded to float32, as in training: a far position multiplies the difference.
+        They are rounded to float32, as in training, because a far position multiplies any difference.
         """
         if size % 2 or size < 2:
             raise CheckpointError(f"rotary positions need an even number of components, not {size}.")
@@ -55,8 +55,8 @@ class Rotary:
 class RelativeBias:
     """A learned bias of the scores for each head and bucket of distances (Raffel et al. 2020, §2.1).
 
-    One table serves all layers, or `per_layer` each has its own. `table_rows` is the size of a table that has
-    more rows than buckets.
+    One table serves all layers, or, if `per_layer`, each has its own. `table_rows` is the number of rows of a
+    table that has more rows than buckets.
     """
 
     buckets: int = 32
@@ -66,7 +66,7 @@ class RelativeBias:
 
     @property
     def rows(self) -> int:
-        """The rows of a table."""
+        """The number of rows of a table."""
         return self.table_rows or self.buckets
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Disentangled:
 
     @property
     def span(self) -> int:
-        """How many rows of the table are for keys before their query; as many are for the others."""
+        """How many rows of the table are for keys before their query; the others have as many."""
         return self.buckets or self.max_distance
 
     def __post_init__(self) -> None:
@@ -128,7 +128,7 @@ class Disentangled:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution over the tokens of a layer's input, added to its output, which is then normalised."""
+    """A convolution over the tokens of a layer's input, added to its output; the sum is normalised."""
 
     kernel_size: int
     groups: int = 1
@@ -146,9 +146,9 @@ class Convolution:
 
 @dataclass(frozen=True)
 class ShortConvolution:
-    """A gated convolution over `kernel_size` tokens in the place of attention (Liquid AI 2025, LFM2).
+    """A gated convolution over `kernel_size` tokens that replaces attention (Liquid AI 2025, LFM2).
 
-    If it is `causal` these are a token and those before it, otherwise they are around it: one more before
+    If it is `causal`, these are a token and those before it, otherwise those around it, with one more before
     than after if their number is even. `bias`: the convolution and both of its products have one.
     """
 
@@ -162,7 +162,7 @@ class ShortConvolution:
 
     @property
     def steps(self) -> range:
-        """Where the tokens are, from the token itself; one for each column of the kernel."""
+        """The distance from a token to the one that each column of the kernel reads."""
         before = self.kernel_size - 1 if self.causal else self.kernel_size // 2
         return range(-before, self.kernel_size - before)
 
@@ -186,9 +186,9 @@ class Mixture:
 class Adapters:
     """Low-rank updates of every matrix and table for `tasks`, by name (LoRA, Hu et al. 2021, §4.1).
 
-    An update is the product of two matrices of `rank` columns and rows, multiplied by `alpha` / `rank`. A
-    rank of 0: files of their own have matrices of any rank, for some of the linear layers and no tables.
-    `default` is the task of sequences for which none is named.
+    An update is the product of two matrices of `rank` columns and rows, multiplied by `alpha` / `rank`. With
+    rank 0, separate files have matrices of any rank, for some of the linear layers and no tables.
+    `default` is the task of sequences that name none.
     """
 
     tasks: tuple[str, ...]
@@ -201,14 +201,14 @@ class Adapters:
         check_whole("rank", self.rank, 0)
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise CheckpointError(f"the tasks of adapters are {self.tasks!r}; name at least one, each once.")
-        if not 0 < self.alpha < float("inf"):  # NaN is neither
+        if not 0 < self.alpha < float("inf"):  # also refuses NaN
             raise CheckpointError(f"alpha is {self.alpha!r}; it must be a number above 0.")
         if self.default is not None and self.default not in self.tasks:
             raise CheckpointError(f"the default task is {self.default!r}, which is none of {self.tasks!r}.")
 
     @property
     def scale(self) -> float:
-        """What the product of the two matrices is multiplied by."""
+        """The factor of the product of the two matrices."""
         return self.alpha / self.rank if self.rank else 1.0
 
 
@@ -217,10 +217,10 @@ class LayerConfig:
     """What may differ from layer to layer.
 
     `window`: a query attends to keys at most this many positions away on either side; 0 is no limit.
-    `attention_norm` is False where no norm precedes attention though the others do. `mixture`: the layer has
-    a mixture of experts in the place of its feed-forward network, not gated, and with one bias for all.
-    `convolution`: the layer has one beside it. `short_convolution`: the layer has one in the place of
-    attention. `head_dim` and `num_kv_heads` take the place of those of the encoder (0: its own).
+    `attention_norm` is False if attention has no norm before it, though the other sub-layers have theirs.
+    `mixture`: a mixture of experts replaces the feed-forward network; it is not gated, and has one bias for
+    all experts. `convolution`: a convolution runs beside the layer. `short_convolution` replaces attention.
+    `head_dim` and `num_kv_heads` replace those of the encoder (0: as in the encoder).
     """
 
     window: int = 0

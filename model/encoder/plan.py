@@ -1,4 +1,4 @@
-"""The plan of one pass through an encoder: what it returns, observes and changes, and who watches it."""
+"""The plan of one pass through an encoder: what it returns, observes and changes, and its progress."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +19,11 @@ class Plan:
     i + 1. `observers` are called in their layers. `in_kernels` are observations that an executor makes
     itself while a layer attends, in a form that only the executor reads. `progress` counts the layers that
     are finished, and can end the pass after one of them. `interventions` has what is changed in each of the
-    packed sequences, or None; it is empty if nothing is changed in any. `starts` says for each sequence where
-    an executor may begin, if not with its embeddings; the sequences are in the order of these states, and
-    none are there if all begin with their embeddings. `read` says of each sequence which of its tokens are
-    read in the last hidden state, None for all; it is empty if all are read of each. An executor that ignores
-    `starts` and `read` computes the same.
+    packed sequences, or None; it is empty if nothing is changed in any. `starts` says where an executor may
+    begin each sequence, None with its embeddings; the sequences are in the order of these states, and
+    `starts` is empty if all begin with their embeddings. `read` lists the tokens of each sequence that are
+    read in the last hidden state, None for all; it is empty if all tokens of all sequences are. An executor
+    that ignores `starts` and `read` computes the same.
     """
 
     states: Collection[int]

@@ -67,7 +67,7 @@ def by_query_and_key(x: Tensor, length: int, queries: Tensor | None = None) -> T
 
 
 def relative_buckets(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
-    """Return the bucket, of learned biases, for distances from query to key (Raffel et al. 2020, §2.1).
+    """Return the bucket of learned biases for distances from query to key (Raffel et al. 2020, §2.1).
 
     Half of the buckets are for keys after the query. In each half, the first half holds one exact distance
     each; the rest grow logarithmically up to `max_distance`, and all larger distances share the last.
@@ -91,7 +91,7 @@ def _buckets_by_distance(half: int, max_distance: int) -> list[int]:
 
 
 def relative_bias(table: Tensor, length: int, relative: RelativeBias) -> Tensor:
-    """Read the bias of each of the `distances` from a table (rows, H): its dtype, (H, 2·length − 1)."""
+    """Read the bias of each of the `distances` from a table (rows, H): (H, 2·length − 1), in its dtype."""
     buckets = relative_buckets(distances(length, table.device), relative.buckets, relative.max_distance)
     return F.embedding(buckets, table).t()
 
@@ -99,9 +99,9 @@ def relative_bias(table: Tensor, length: int, relative: RelativeBias) -> Tensor:
 def alibi(heads: int, length: int, device: torch.device) -> Tensor:
     """Return the bias of ALiBi in its symmetric form, −slope·|i − j| (Press et al. 2022): (H, 2·length − 1).
 
-    The columns are the `distances`. The slopes of n heads, n a power of two, are 2^(−8/n), 2^(−16/n), …;
-    other numbers of heads have those of the power of two below, and then every second one of those of the
-    next.
+    The columns are the `distances`. The slopes of n heads, n a power of two, are 2^(−8/n), 2^(−16/n), …. Any
+    other number of heads has the slopes of the power of two below, and then every second slope of the power
+    of two above.
     """
     slopes = torch.tensor(alibi_slopes(heads), dtype=torch.float32, device=device)
     return -slopes[:, None] * distances(length, device).abs()
@@ -124,10 +124,10 @@ def visible(
     queries: Tensor | None = None,
     unattended: int = 0,
 ) -> Tensor | None:
-    """Which keys each query attends to: bool (queries, N); None if all of them.
+    """Return which keys each query attends to: bool (queries, N); None if it is all of them.
 
-    Causal: none after the query. With a window: none more than `window` positions away. None of the last
-    `unattended` keys. `queries` int64 are positions, all N by default.
+    Causal: none after the query. With a window: none more than `window` positions away. In any case, none of
+    the last `unattended` keys. `queries` int64 are positions, all N by default.
     """
     if not causal and not window and not unattended:
         return None

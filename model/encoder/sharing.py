@@ -1,11 +1,11 @@
-"""Which sequences of a batch share what would be computed alike: lower layers, or the tokens they begin with.
+"""Finds what sequences of a batch can share: their lower layers, or the tokens that they begin with.
 
-Two sequences of the same tokens, of which one is changed from layer l on, have the same hidden states up to
+Two sequences of the same tokens, one of which is changed from layer l on, have the same hidden states up to
 state l. One of them, the carrier, runs from the embeddings on; the other begins as a copy of its state l.
 
 Where no token attends to those after it, sequences that begin with the same tokens have the same hidden
-states there. One of them, the carrier, runs whole; of the others only the tokens after these run, and attend
-to the keys and values of the carrier's.
+states there. One of them, the carrier, runs whole; of the others only the tokens after the shared ones run,
+and attend to the keys and values that the carrier has of the shared ones.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FEWEST_SHARED = 16
-"""Tokens that sequences have to begin with alike: to share fewer saves less time than it takes."""
+"""The fewest first tokens that are shared: to share fewer takes more time than it saves."""
 
 
 class Start(NamedTuple):
@@ -27,11 +27,11 @@ class Start(NamedTuple):
 
 
 class Text(NamedTuple):
-    """What decides with which others a sequence can share layers.
+    """What decides which others a sequence can share layers with.
 
     Sequences with equal `tokens` have the same embeddings and weights. `changed` is the first hidden state
-    that is changed, or the state before the first layer that is, and None if nothing is changed. `needed` is
-    the first hidden state that is needed of it, or that before the first layer that is observed.
+    that is changed or is the input of a changed layer, None if nothing is changed. `needed` is the first
+    hidden state that is needed or is the input of an observed layer.
     """
 
     tokens: Hashable
@@ -40,7 +40,7 @@ class Text(NamedTuple):
 
 
 def share_layers(texts: Sequence[Text]) -> list[Start | None]:
-    """Say where each sequence begins: None is with its own embeddings, as all carriers do."""
+    """Return where each sequence begins; None means with its own embeddings, as all carriers do."""
     starts: list[Start | None] = [None] * len(texts)
     alike: dict[Hashable, list[int]] = defaultdict(list)
     for number, text in enumerate(texts):
@@ -55,7 +55,7 @@ def share_layers(texts: Sequence[Text]) -> list[Start | None]:
 
 
 def _unchanged(text: Text) -> float:
-    """Up to which hidden state a sequence is that of its tokens alone."""
+    """Return the hidden state up to which a sequence depends on nothing but its tokens."""
     return float("inf") if text.changed is None else text.changed
 
 
@@ -67,10 +67,10 @@ class Prefix(NamedTuple):
 
 
 def share_prefixes(texts: Sequence[NDArray[np.int64]], most: Sequence[int]) -> list[Prefix | None]:
-    """Say for each sequence with which tokens of another it begins; None if all of them are its own.
+    """Return the prefix that each sequence shares with a carrier; None if it runs whole.
 
-    `texts` are the tokens of sequences, int64 (N,), of which `most[i]` may be those of another, none of one
-    that has to run whole. A carrier runs whole, and may be the carrier of several.
+    `texts` are the tokens of the sequences, int64 (N,) each. Text i may share at most `most[i]` of them, 0 if
+    it has to run whole. A carrier runs whole, and may be the carrier of several.
     """
     prefixes: list[Prefix | None] = [None] * len(texts)
     alike: dict[bytes, list[int]] = defaultdict(list)

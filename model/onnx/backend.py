@@ -73,7 +73,7 @@ class OnnxBackend:
         self._shared = opened(max(1, cores // self.lanes))
         self._exposes_attention = graph.FORMAT_KEY in self._shared.metadata
         check_fits(self._shared, folder)
-        # Before the pooling of a foreign graph is found by its vectors, which saturated sums would change.
+        # Checked before a foreign graph's pooling is found by its vectors, which saturated sums would change.
         precision = find_precision(self._shared, file, on_cpu=self._on_cpu)
         if not self._exposes_attention:
             folder = with_own_vector(self._shared, folder)
@@ -141,7 +141,7 @@ class OnnxBackend:
         """Run one packed batch; see `Backend.run`.
 
         The runtime does not tell how far a run is: `progress` grows between the padded batches, and while the
-        graph for interventions is opened. Raises Unsupported for those that this model's graph cannot make.
+        graph for interventions is opened. Raises Unsupported for interventions that this graph cannot make.
         """
         for want in batch.wants:
             if want.interventions is not None:
@@ -159,7 +159,7 @@ class OnnxBackend:
         return outputs
 
     def finish(self, means: FloatArray, want: ChunksWant) -> FloatArray:
-        """Make the vectors of chunks of the means of their tokens; see `Backend.finish`."""
+        """Make the vectors of chunks from the means of their tokens; see `Backend.finish`."""
         return finish_means(means, want, self._heads.dense)
 
     def trim_memory(self) -> None:
@@ -210,7 +210,7 @@ class OnnxBackend:
 
 
 def find_precision(opened: Graph, file: OnnxFile, *, on_cpu: bool) -> Precision:
-    """Return what a graph computes in, as it says or as its file shows.
+    """Return the precision of a graph, as its metadata says or its file shows.
 
     Raises CheckpointError for eight bits whose sums would saturate on this processor.
     """
@@ -226,7 +226,7 @@ def find_precision(opened: Graph, file: OnnxFile, *, on_cpu: bool) -> Precision:
 
 
 def _exact_beside(file: OnnxFile) -> str:
-    """Name a graph beside a foreign one whose sums do not saturate, to run instead."""
+    """Say what to run instead of a foreign graph: one beside it whose sums do not saturate, or float32."""
     for path in list_beside(file):
         with suppress(CheckpointError):
             if not read_precision(path).saturates:

@@ -1,4 +1,4 @@
-"""Builds the inputs of a graph that change what it runs, from the interventions of padded sequences."""
+"""Builds the inputs of a graph that make the interventions of padded sequences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,8 +22,8 @@ def feed_changes(
 ) -> dict[str, Array]:
     """Return the inputs `names.layer_changes` of `layers`, for sequences of the tokens `real` (B, N).
 
-    These are the layers of the graph that attend, with so many heads each. A pass ends after `depth` layers
-    and the attention of the next one; layers after that are of one token.
+    `layers` are those of the graph that attend, with `heads` heads each. A pass ends after `depth` layers and
+    the attention of the next one; later layers run a single token.
     """
     known = [one or Interventions() for one in interventions]
     feed: dict[str, Array] = {}

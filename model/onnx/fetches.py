@@ -8,7 +8,7 @@ from model.choices import Axis
 from model.contract import AttentionWant, Want
 
 _ROOM = 2**25
-"""Softmax weights of one sequence that a graph may return in one run: 128 MiB."""
+"""The most softmax weights of one sequence that a graph may return in one run: 128 MiB."""
 
 
 class LayerHeads(NamedTuple):
@@ -73,12 +73,12 @@ def _as_they_are(want: AttentionWant) -> bool:
 
 
 def is_changed(want: Want) -> bool:
-    """Whether there is an intervention in the run of a sequence."""
+    """Whether interventions change the run of a sequence."""
     return want.interventions is not None and bool(want.interventions.kinds)
 
 
 def _hides_keys(want: Want) -> bool:
-    """Whether interventions may leave rows without keys, which are 0 in maps from queries and keys."""
+    """Whether interventions may leave rows without keys; maps from queries and keys have 0 there."""
     return want.interventions is not None and bool(want.interventions.edges)
 
 

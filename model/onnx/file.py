@@ -10,7 +10,7 @@ from model.keys.files import OTHER_GRAPHS
 
 GRAPH = "model.onnx"
 CHANGED = "interventions.onnx"
-"""The graph beside it that runs interventions, and reads its weights from the same file."""
+"""The graph beside GRAPH that runs interventions, and reads its weights from the same file."""
 MANIFEST = "manifest.json"
 """Written beside an exported graph; `files` has the size in bytes and the SHA-256 of each file."""
 _NAMES = (GRAPH, *OTHER_GRAPHS)
@@ -30,7 +30,7 @@ class OnnxFile:
 
     @property
     def size(self) -> int:
-        """Bytes of the graph, and of the files beside it that have its constants."""
+        """How many bytes the graph and the files beside it with its constants have."""
         beside = (one for one in self.path.parent.iterdir() if one.name.startswith(self.path.name))
         return sum(one.stat().st_size for one in beside if one.is_file())
 
@@ -39,7 +39,7 @@ def find_graph(source: Path) -> OnnxFile | None:
     """Find the graph of a folder, or of a path to an .onnx file; None if there is none.
 
     An exported folder has model.onnx beside its tokenizer; a sentence-transformers folder has
-    onnx/model.onnx. Other names count only without it.
+    onnx/model.onnx. Other names count only if there is neither.
     """
     if source.is_file() and source.suffix == ".onnx":
         folder = source.parent
@@ -62,7 +62,7 @@ def check_whole(file: OnnxFile) -> None:
     files = read_json(manifest).get("files")
     if not isinstance(files, dict):
         raise CheckpointError(f"{manifest} has no list of files: export the model again.")
-    # By file: under many names, one file would be read many times.
+    # By file name: a file listed under many paths is read only once.
     for name, facts in {Path(name).name: facts for name, facts in files.items()}.items():
         path = file.folder / name
         if not path.is_file():

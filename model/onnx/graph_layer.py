@@ -16,7 +16,7 @@ from model.progress import Progress
 _LOWEST = np.finfo(np.float32).min
 """The score of a key that is hidden from a query."""
 _SQUARE = 512
-"""Queries and keys that are compared with positions at a time."""
+"""How many queries, and how many keys, are compared with positions at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class GraphLayer:
     `maps` has softmax weights (heads, rows, N) of the query positions `rows` (None: all, in order); `pairs`
     has queries and keys, each (heads, N, D); `norms` has ‖f_h(x_j)‖, (heads, N). Without `maps`, weights are
     computed from `pairs` by `similarity`; dot products are multiplied by `scale`. `causal` and `window` are
-    those of the layer; `edges` are blocked, and in `maps` already. `bias` has the bias of the scores by
-    distance, (heads, 2·N − 1); `position_keys` and `position_queries`, (heads, D, 2·N − 1), are what queries
-    and keys are also compared with. The methods are those of `model.inspection.layer.LayerAttention`, with
-    b = 1; they raise ValueError if the arrays were not fetched. Each block of scores counts as a step of
-    `progress`.
+    those of the layer; `edges` are blocked, as they already are in `maps`. `bias` is added to the scores by
+    distance, (heads, 2·N − 1); queries and keys are also compared with `position_keys` and
+    `position_queries`, (heads, D, 2·N − 1). The methods are those of
+    `model.inspection.layer.LayerAttention`, with b = 1; they raise ValueError if the arrays were not fetched.
+    Each block of scores counts as a step of `progress`.
     """
 
     maps: FetchedHeads | None = None
@@ -75,7 +75,7 @@ class GraphLayer:
         return None
 
     def keys(self, rows: Places) -> slice:
-        """Return the keys that some of the query positions see."""
+        """Return the keys that any of the query positions sees."""
         arrays = self.maps or self.pairs
         length = 0 if arrays is None else arrays.arrays[-1].shape[1 if self.maps is None else 2]
         return visible_keys(rows, length, causal=self.causal, window=self.window)
@@ -99,7 +99,7 @@ class GraphLayer:
     def _add_and_hide(
         self, scores: FloatArray, q: FloatArray, k: FloatArray, heads: Places, rows: Places
     ) -> None:
-        """Add what scores have by distance, and hide keys that are too far, in place."""
+        """Add the terms of scores that depend on distance, and hide keys by distance, in place."""
         length = scores.shape[-1]
         distance = np.arange(length) - np.arange(length)[rows][:, None]  # key - query: (rows, N)
         if self.position_keys is not None:
@@ -168,7 +168,7 @@ def compare(q: FloatArray, k: FloatArray, similarity: AttentionSimilarity) -> Fl
 
 
 def _sum_of_differences(q: FloatArray, k: FloatArray, size: np.ufunc) -> FloatArray:
-    """Sum the sizes of the differences of components, one by one, in the memory of two results."""
+    """Sum `size` of the differences, component by component, in the memory of two results."""
     total = np.zeros((*q.shape[:2], k.shape[1]), np.float32)
     difference = np.empty_like(total)
     for component in range(q.shape[-1]):
@@ -193,7 +193,7 @@ def _add_by_distance(scores: FloatArray, x: FloatArray, vectors: FloatArray, dis
 
 
 def softmax(scores: FloatArray) -> FloatArray:
-    """Softmax over the last axis, in place."""
+    """Compute the softmax over the last axis, in place."""
     scores -= scores.max(-1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(-1, keepdims=True)

@@ -10,7 +10,7 @@ from model.progress import Progress
 
 _STEP_S = 1.0
 _MOST_STEPS = 120
-"""After so many seconds, what opens a graph hangs."""
+"""After so many steps, opening a graph counts as hung: `progress` no longer grows."""
 
 
 class LazyGraph:
@@ -22,11 +22,11 @@ class LazyGraph:
         self._opened: Future[Graph] | None = None
 
     def open(self, progress: Progress) -> Graph:
-        """Open it, or return it if it is open.
+        """Open the graph, or return it if it is open.
 
         The runtime does not tell how far it is, and takes seconds for a large model: `progress` grows
-        meanwhile. Raises CheckpointError if it cannot be opened, which is not tried again, and Stopped as
-        `progress` says; it is then opened all the same.
+        meanwhile. Raises CheckpointError if the graph cannot be opened, which is not tried again, and Stopped
+        if `progress` is to stop, though the graph goes on being opened.
         """
         with self._lock:
             if self._opened is None:

@@ -5,8 +5,8 @@ inputs, int64 (B, N), are those of every exported BERT. The other inputs, int64,
 that select what the graph returns; an empty list costs nothing. A layer that does not attend has only
 `cells`, and returns only its hidden state; a graph with such layers also reads SEQUENCE_MASK.
 
-A graph beside it also has the inputs `layer_changes`, and runs interventions. It is another one so that a run
-without them costs what it did.
+A second graph beside it also has the inputs `layer_changes`, and runs interventions. It is a separate graph
+so that a run without interventions costs no more.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,22 +20,22 @@ FORMAT_KEY = "headlight.format"
 DTYPE_KEY = "headlight.dtype"
 """The metadata key of the precision of a graph's products: float32, float16 or int8."""
 PROCESSORS_KEY = "headlight.for"
-"""The metadata key of the `Processors` that an int8 graph is for; older ones, of eight bits, have none."""
+"""The metadata key of the `Processors` that an int8 graph is for; absent in older ones, of eight bits."""
 TASK_KEY = "headlight.task"
 """The metadata key of the task whose adapter is part of a graph's weights; absent if there is none."""
 NO_RANKING_KEY = "headlight.no_ranking"
-"""The metadata key of why a model's vectors do not rank texts, which its weights told; absent if they do."""
+"""The metadata key of why, by its weights, a model's vectors do not rank texts; absent if they do."""
 
 INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS = "input_ids", "attention_mask", "token_type_ids"
 SEQUENCE_MASK = "sequence_mask"
 """The input int64 (B, N) of a graph with short convolutions: 1 for tokens and 0 for padding.
 
-They read tokens that ATTENTION_MASK hides, too: those that fill up a query of late interaction.
+Convolutions also read tokens that ATTENTION_MASK hides: those that fill up a query of late interaction.
 """
 LAST_HIDDEN_STATE = ("last_hidden_state", "token_embeddings")
 """The names that other exporters give to the output of the last layer, (B, N, C)."""
 SENTENCE = "sentence_embedding"
-"""The name that they give to the vector of a text, (B, E), of a graph that pools."""
+"""The name that other exporters give to the vectors of texts, (B, E), of a graph that pools."""
 
 
 def tokens(state: int) -> str:
@@ -128,15 +128,15 @@ def layer_changes(layer: int) -> list[str]:
     """List the inputs that change the attention of a layer, all float32.
 
     Blocked edges are R rectangles in each sequence: 1 for the queries of each head (B, H, N, R) and for the
-    keys (B, 1, R, N) of each. Then the factors of the outputs of heads (B, H, 1, 1), and the shares of tokens
-    in a mean that is added to each output (B, H, 1, N). Axes may be 1 where all is the same, but for N of the
-    shares.
+    keys (B, 1, R, N) of each rectangle. Then come the factors of the outputs of heads (B, H, 1, 1), and the
+    shares of tokens in a mean that is added to each output (B, H, 1, N). An axis may have length 1 if all
+    along it is the same, except N of the shares.
     """
     return [f"{kind}_{layer}" for kind in ("blocked_queries", "blocked_keys", "head_scales", "mean_shares")]
 
 
 def by_distance(config: EncoderConfig) -> list[Callable[[int], str]]:
-    """List the outputs of each layer that scores need by distance, besides queries and keys."""
+    """List the outputs by distance of each layer that scores need besides queries and keys."""
     kinds = config.disentangled
     if kinds is None:
         return [position_bias] if config.biased else []
@@ -150,7 +150,7 @@ def layer_lists(layer: int) -> list[str]:
 
 
 def layer_outputs(layer: int, further: Sequence[Callable[[int], str]] = ()) -> list[str]:
-    """List what is observed in a layer, in the graph's order; `further` are those of `by_distance`."""
+    """List the outputs that observe a layer, in the graph's order; `further` are those of `by_distance`."""
     return [name(layer) for name in (attention, queries, keys, value_norms, *further)]
 
 

@@ -22,12 +22,12 @@ from model.onnx.session import Graph
 
 _TEXTS = ("The weather is lovely today.", "a", "He drove to the stadium, where nobody was!")
 _NEAR = 1e-3
-"""Of the length of a vector: graphs of eight bits or float16 round, and other poolings are further off."""
+"""The largest error, of a vector's length: eight bits and float16 round; other poolings are further off."""
 _EXPORT = "export the model from its weights with `headlight export MODEL FOLDER`"
 
 
 def with_own_vector(opened: Graph, folder: ModelFolder) -> ModelFolder:
-    """Return the folder as a graph of another exporter runs it; raises CheckpointError if it cannot."""
+    """Return the folder as another exporter's graph runs it; raises CheckpointError if it cannot."""
     if graph.SENTENCE not in opened.outputs:
         return folder
     if not any(name in opened.outputs for name in graph.LAST_HIDDEN_STATE):
@@ -36,7 +36,7 @@ def with_own_vector(opened: Graph, folder: ModelFolder) -> ModelFolder:
 
 
 def _with_found_pooling(opened: Graph, folder: ModelFolder) -> ModelFolder:
-    """Find the pooling by running texts: the one pooling of the hidden states that gives the vectors."""
+    """Find, by running texts, the pooling of the hidden states that gives the graph's vectors."""
     states = next(name for name in graph.LAST_HIDDEN_STATE if name in opened.outputs)
     pairs = [_run(opened, folder, text, (states, graph.SENTENCE)) for text in _TEXTS]
     for mode, normalize in product(MODES.values(), (False, True)):
@@ -50,9 +50,9 @@ def _with_found_pooling(opened: Graph, folder: ModelFolder) -> ModelFolder:
 
 
 def _with_vector_alone(opened: Graph, folder: ModelFolder) -> ModelFolder:
-    """Leave to the graph what a folder says of its modules, except what changes nothing if it is repeated.
+    """Leave the folder's modules to the graph, except those that change nothing if they are repeated.
 
-    Of a folder without modules.json, the pooling is not known.
+    The pooling of a folder without modules.json is not known.
     """
     layout, modules = folder.layout, folder.path / "modules.json"
     if (needs := _needs_states(folder)) is not None:
@@ -89,7 +89,7 @@ def _with_vector_alone(opened: Graph, folder: ModelFolder) -> ModelFolder:
 
 
 def _needs_states(folder: ModelFolder) -> str | None:
-    """Return what of a folder needs the hidden states of tokens, None if nothing does."""
+    """Say what in a folder needs the hidden states of tokens; None if nothing does."""
     if folder.layout.hybrid:
         return f"{folder.path} has the layers of bge-m3, which make vectors and weights of each token"
     if folder.layout.roles or folder.token_dense:
@@ -108,7 +108,7 @@ def _size(steps: Sequence[Step], size: int) -> int:
 
 
 def _run(opened: Graph, folder: ModelFolder, text: str, outputs: Sequence[str]) -> list[FloatArray]:
-    """Return outputs of a text, without the axis of the batch."""
+    """Return the outputs of the graph for a text, without the axis of the batch."""
     (encoding,) = folder.tokenizer.encode([text])
     ids = np.array([encoding.token_ids], np.int64)
     tokens = {

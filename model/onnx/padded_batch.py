@@ -41,7 +41,7 @@ _NO_CELLS = np.zeros((1, 1), np.int64)
 class PaddedBatch:
     """Some sequences of a batch with the same fetches, padded to `length` tokens each.
 
-    `config` is that of the encoder in the graph.
+    `config` is that of the graph's encoder.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PaddedBatch:
     # --------------------------------------------------------------------------------------- in
 
     def tokens(self) -> Arrays:
-        """The inputs that every exported BERT has, each int64 (B, N)."""
+        """Return the inputs that every exported BERT has, each int64 (B, N)."""
         return {
             graph.INPUT_IDS: self._input_ids,
             graph.ATTENTION_MASK: self._attended.astype(np.int64),
@@ -81,7 +81,7 @@ class PaddedBatch:
         }
 
     def feed(self) -> Arrays:
-        """All inputs of a graph that headlight exported."""
+        """Return all inputs of a graph that headlight exported."""
         feed, config = self.tokens(), self._config
         feed.update((graph.tokens(i), self._cells(i)) for i in range(config.num_layers + 1))
         feed.update((name, _NONE) for i in config.attending for name in graph.layer_lists(i))
@@ -110,7 +110,7 @@ class PaddedBatch:
         return any(map(is_changed, self._wants))
 
     def _cells(self, state: int) -> NDArray[np.int64]:
-        """List the tokens whose hidden state is wanted, one sequence after another."""
+        """List the cells of the tokens whose hidden state is wanted, one sequence after another."""
         wanting = self._wanting.get(state)
         if wanting is None:
             return _NONE
@@ -142,7 +142,7 @@ class PaddedBatch:
     def take(self, results: Mapping[str, Array], heads: Heads, progress: Progress) -> list[Output]:
         """Compute the outputs of the members; `heads` are what the model has above its encoder.
 
-        Blocks of attention that are observed count as steps of `progress`; raises Stopped as it says.
+        Observed blocks of attention count as steps of `progress`; raises Stopped if it is to stop.
         """
         vectors = sentences(
             [want.sentence for want in self._wants], lambda *which: self._pool(results, *which), heads.dense
@@ -251,7 +251,7 @@ class PaddedBatch:
 
 
 class _Layers(dict[int, GraphLayer]):
-    """The layers of a sequence; one that was not fetched has nothing."""
+    """The layers of a sequence; one that was not fetched is empty."""
 
     def __init__(self, config: EncoderConfig, progress: Progress) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""What a graph computes with, read from its file: ONNX Runtime tells nothing of weights and operators.
+"""What a graph computes in, read from its file: ONNX Runtime tells nothing of weights and operators.
 
-An ONNX file is a protocol buffer: fields of a number and a type, of which only those on the way to operators
+An ONNX file is a protocol buffer of fields that have a number and a type. Only fields on the way to operators
 and weights are read here (onnx.proto: ModelProto.graph = 7, GraphProto.node = 1 and .initializer = 5,
-NodeProto.op_type = 4, TensorProto.dims = 1, .data_type = 2 and .raw_data = 9). Others are skipped, and of
-weights only those of signed eight bits are read.
+NodeProto.op_type = 4, TensorProto.dims = 1, .data_type = 2 and .raw_data = 9). Others are skipped, and the
+numbers of weights are read only if these are signed eight-bit integers.
 """
 
 import math
@@ -29,7 +29,7 @@ _EIGHT_BITS = frozenset(
 _FOUR_BITS = frozenset(("MatMulNBits", "MatMulBnb4"))
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 _LEAST = 1024
-"""Numbers of a weight: smaller tensors are constants."""
+"""How many numbers a weight has at least: smaller tensors are constants."""
 SEVEN_BITS, EIGHT_BITS = 64, 127
 """The largest weights whose sums never saturate, and the largest of eight bits; both are symmetric."""
 _VNNI, _ARM = "x86 processors with VNNI", "ARM"
@@ -59,7 +59,7 @@ class Precision:
 
 
 def told_precision(metadata: Mapping[str, str]) -> Precision | None:
-    """Return the precision that an exported graph tells in its metadata, None if it tells none."""
+    """Return the precision that an exported graph has in its metadata; None if it has none."""
     told = metadata.get(DTYPE_KEY)
     if told != INT8:
         return None if told is None else Precision(told)

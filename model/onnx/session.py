@@ -25,9 +25,9 @@ SLOWER = ["SkipLayerNormFusion", "BiasGeluFusion", "MatMulAddFusion"]
 """Fusions whose CPU kernels are slower than the operators they replace, by 2 to 6 % of a run."""
 _LEAST_CONSTANT, _MOST_CONSTANT = 2**24, 2**30
 _CONSTANT_SHARE = 4
-"""How many times larger than all weights a constant may be that is computed when a graph is opened."""
+"""How many times as large as all weights a constant may be to be computed when a graph is opened."""
 _ARENA_SHARE = 3 / 4
-"""Of the memory that this process may use."""
+"""How much the arena may take of the memory that this process may use."""
 _SAID = 300
 _DOUBLED = 0
 _OUT_OF_MEMORY = ("allocate memory", "out of memory", "bad_alloc", "is smaller than requested bytes")
@@ -86,7 +86,7 @@ class Graph:
     ) -> None:
         """Open a graph; `prepacked` says that `prepack` wrote it, so that nothing is left to optimise.
 
-        Unless it is to be `packed`, its products read the mapped weights, and need no memory for others.
+        If `packed` is False, products read the mapped weights, and no memory is needed for packed ones.
         """
         self.path = path
         self._device = processor
@@ -104,7 +104,7 @@ class Graph:
     def run(
         self, feed: Mapping[str, Array], outputs: Sequence[str], progress: Progress | None = None
     ) -> dict[str, Array]:
-        """Run once; raises OutOfMemory if a smaller batch might fit, and Stopped as `progress` says."""
+        """Run once; raises OutOfMemory if a smaller batch might fit, and Stopped if `progress` is to stop."""
         progress, options = progress or Progress(), ort.RunOptions()
 
         def end() -> None:
@@ -170,9 +170,9 @@ def serving_options(threads: int, *, spin: bool) -> ort.SessionOptions:
 
 
 def bound_constants(options: ort.SessionOptions, path: Path) -> None:
-    """Have the runtime compute what is much larger than the weights only in a run, whose memory is bounded.
+    """Have the runtime compute constants far larger than the weights only in a run, whose memory is bounded.
 
-    It computes what depends on no input when it opens a graph: a few bytes may describe gigabytes of ones.
+    It computes whatever depends on no input when it opens a graph: few bytes may describe gigabytes of ones.
     """
     weights = sum(file.stat().st_size for file in path.parent.iterdir() if file.is_file())
     limit = min(_MOST_CONSTANT, max(_LEAST_CONSTANT, _CONSTANT_SHARE * weights))

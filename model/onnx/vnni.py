@@ -31,8 +31,8 @@ _SHAPE = (2, 16, 16)
 def has_exact_eight_bits() -> bool:
     """Return whether sums of eight-bit products are exact here.
 
-    A product is computed, in a millisecond: the flags of the processor are told by Linux alone, and not by
-    what translates instructions for another processor.
+    Computes a product, in a millisecond: only Linux tells the flags of the processor, and programs that
+    translate instructions for another processor do not.
     """
     options = ort.SessionOptions()
     options.log_severity_level = ERRORS_ONLY

@@ -45,7 +45,7 @@ from model.pytorch.precision import Precision
 from model.pytorch.shared_layers import find_prefixes, find_starts
 from model.pytorch.tensor_operations import TensorOperations
 
-# 256 and 512 tokens run at 0.86 and 0.95 of this rate, 2048 no faster (`benchmarks/passes/forward.md`).
+# 256 and 512 tokens run at 0.86 and 0.95 of 1024's rate, 2048 no faster (`benchmarks/passes/forward.md`).
 _BUDGET, _BUDGET_CUDA = 1024, 8192
 
 
@@ -146,7 +146,7 @@ class TorchBackend:
         return self._rows(sum(lengths))
 
     def finish(self, means: FloatArray, want: ChunksWant) -> FloatArray:
-        """Make the vectors of chunks of the means of their tokens; see `Backend.finish`."""
+        """Make the vectors of chunks from the means of their tokens; see `Backend.finish`."""
         return finish_means(means, want, self._heads.dense)
 
     def trim_memory(self) -> None:
@@ -154,7 +154,7 @@ class TorchBackend:
 
     @property
     def prepares_short(self) -> bool:
-        """Whether native kernels run the layers in one call, and what a short text needs is kept ready."""
+        """Whether native kernels run all layers in one call, with all that a short text needs kept ready."""
         return self.short_passes is not None
 
     def end_helpers(self) -> None:
@@ -179,7 +179,7 @@ class TorchBackend:
             raise
 
     def _run_all(self, batch: Batch, progress: Progress) -> list[Output]:
-        """Run sequences that want gradients apart from the others."""
+        """Run sequences that want gradients, and the others apart from them."""
         wanting = [i for i, want in enumerate(batch.wants) if want.gradient is not None]
         if not wanting:
             return self._run(batch, progress)
@@ -205,7 +205,7 @@ class TorchBackend:
         return [outputs[number] for number in range(len(batch))]
 
     def _run_short(self, batch: Batch, progress: Progress) -> FloatArray | None:
-        """Run a short sequence of which only a vector from the last layer is wanted; None if it is not."""
+        """Run a short sequence that wants only a vector from the last layer; return None for any other."""
         last, (want,), ids = self.info.layers, batch.wants, batch.input_ids
         sentence = want.sentence
         if self.short_passes is None or sentence is None or want != Want(sentence):
@@ -217,7 +217,7 @@ class TorchBackend:
         return of_pooled(pooled, sentence, self.dense)[0]
 
     def _run_in_two_passes(self, batch: Batch, progress: Progress) -> list[Output]:
-        """Run a batch, and what is observed of it in a precise pass: see `Precision.rounds_weights`."""
+        """Run a batch, and observe its attention in a precise pass apart: see `Precision.rounds_weights`."""
         observed = [_observed(want) for want in batch.wants]
         others = [replace(want, attention=None, summary=None) for want in batch.wants]
         outputs: dict[int, Output] = {}
@@ -229,10 +229,10 @@ class TorchBackend:
         return [outputs.get(number, Output()) for number in range(len(batch))]
 
     def _run_some(self, batch: Batch, members: Sequence[int], progress: Progress) -> dict[int, Output]:
-        """Run some sequences in one pass, all of them with a task or all without; returns them by number."""
+        """Run some sequences in one pass, all with a task or all without; returns their outputs by number."""
         bounds = batch.cu_seqlens.tolist()
         lengths = [stop - start for start, stop in pairwise(bounds)]
-        # Sort by task, so that each has its rows together; by the layer from which on they run; by length,
+        # Sort by task, so that the rows of each lie together; by the state with which they begin; by length,
         # for few and long runs; then by selection, to observe equal wants together.
         task = [None if want.task is None else self._tasks[want.task] for want in batch.wants]
         numbers: dict[tuple[Hashable, ...], int] = {}
@@ -243,7 +243,7 @@ class TorchBackend:
         selected = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
         starts = find_starts(batch, members, self.info.layers) if changed and self._kernels else {}
         prefixes = {} if changed else self._find_prefixes(batch, members)
-        for i, prefix in prefixes.items():  # what is left are its own tokens
+        for i, prefix in prefixes.items():  # only its own tokens are left
             lengths[i] -= prefix.length
             progress.shared_tokens += prefix.length
         order = sorted(
@@ -297,7 +297,7 @@ class TorchBackend:
         return outputs
 
     def _find_prefixes(self, batch: Batch, members: Sequence[int]) -> dict[int, Prefix]:
-        """Find which sequences begin with tokens that others have; native kernels compute these once."""
+        """Find which sequences begin with the tokens of another, which native kernels compute only once."""
         longest = self.encoder.config.shared_length
         if longest == 0 or not self._kernels or any(batch.wants[i].task is not None for i in members):
             return {}
@@ -332,14 +332,14 @@ class TorchBackend:
 
 
 def _prefixes_in_order(prefixes: Mapping[int, Prefix], order: Sequence[int]) -> list[Prefix | None]:
-    """Return what sequences begin with, by their place in the order of packing; empty without prefixes."""
+    """Return prefixes in the order of packing, with carriers by their place in it; empty without any."""
     places = {number: place for place, number in enumerate(order)}
     found = (prefixes.get(number) for number in order)
     return [one and Prefix(places[one.carrier], one.length) for one in found] if prefixes else []
 
 
 def _without_prefix(want: Want, prefix: Prefix | None) -> Want:
-    """Return what is wanted of a sequence of which only the tokens after a prefix are packed."""
+    """Return a sequence's want as it applies to the tokens after its prefix, which alone are packed."""
     if prefix is None or want.sentence is None or not want.sentence.skip:
         return want
     skip = max(0, want.sentence.skip - prefix.length)
@@ -347,7 +347,7 @@ def _without_prefix(want: Want, prefix: Prefix | None) -> Want:
 
 
 def _in_order(starts: Mapping[int, Start], order: Sequence[int]) -> list[Start | None]:
-    """Return where sequences begin, by their place in the order of packing; empty if none has a start."""
+    """Return starts in the order of packing, with carriers by their place in it; empty without any."""
     places = {number: place for place, number in enumerate(order)}
     found = (starts.get(number) for number in order)
     return [start and Start(start.state, places[start.carrier]) for start in found] if starts else []
@@ -358,7 +358,7 @@ def _observes(want: Want) -> bool:
 
 
 def _observed(want: Want) -> Want:
-    """Return what of a want is observed of attention."""
+    """Return the part of a want that observes attention."""
     return replace(want, sentence=None, token_layers=(), heads=(), lens=None)
 
 

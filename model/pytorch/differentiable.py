@@ -1,4 +1,4 @@
-"""Scores as PyTorch differentiates them: what `model/heads` computes of hidden states, one after the other.
+"""Scores that PyTorch can differentiate: what `model/heads` computes from hidden states, step by step.
 
 Everything is in float32 and keeps the graph of autograd, from hidden states to one score for each sequence.
 """
@@ -20,7 +20,7 @@ from model.heads.running import Heads
 from model.pytorch.tensor_operations import TensorOperations
 
 States = Mapping[int, Sequence[Tensor]]
-"""Hidden states by their numbers: of each of the sides (S, n, C), of S points that differ in share."""
+"""Number of a hidden state -> its rows for each side, (S, n, C), at S points that differ in their share."""
 
 
 class Scores:
@@ -49,7 +49,7 @@ class Scores:
                 raise ValueError("the score of a gradient is read from a sentence vector or a head")
 
     def located(self, point: GradientPoint, token_ids: NDArray[np.int64]) -> GradientPoint:
-        """Return the point with the token that a logit is read from, if that depends on the tokens."""
+        """Return the point, with the token that a logit is read from filled in if the tokens decide it."""
         predictor = self._heads.predictor
         if predictor is None or predictor.pooling != "last" or point.token is not None:
             return point
@@ -94,7 +94,7 @@ class Scores:
         return x
 
     def _step(self, step: Step, x: Tensor) -> Tensor:
-        """Do what a step does in numpy."""
+        """Do with PyTorch what a step does with numpy."""
         ops = self._ops
         match step:
             case Dense():

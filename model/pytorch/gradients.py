@@ -1,7 +1,7 @@
 """Gradients of scores by the embeddings of their tokens, in float32 and with the weights of the file.
 
-However a model runs otherwise, a pass of its own goes through its blocks, which are read from the mapped file
-one by one, and back. Many points of many lines share a pass (Sundararajan et al. 2017, equation 1).
+However the model runs otherwise, they take a pass of their own, forward and back through its blocks, which
+are read from the mapped file one by one. Points of many lines share it (Sundararajan et al. 2017, eq. 1).
 """
 
 from collections import defaultdict
@@ -24,12 +24,12 @@ from model.progress import Progress
 from model.pytorch.differentiable import Scores
 
 _KEPT = 2**26
-"""Numbers that a pass keeps of all its layers, 256 megabytes: of more, layers run again on the way back."""
+"""The most numbers that a pass keeps of its layers, 256 megabytes; else layers run again on the way back."""
 
 
 @dataclass(frozen=True)
 class _Line:
-    """The points of a pass that differ in their share alone, by their numbers in the batch.
+    """The points of a pass that differ only in their share; `members` are their numbers in the batch.
 
     The texts of each side lie end to end, from the row in `starts` on.
     """
@@ -40,7 +40,7 @@ class _Line:
     starts: Sequence[int]
 
     def read(self, rows: Tensor) -> list[Tensor]:
-        """Cut the sides out of rows (T, …): (S, n, …) each, of S points."""
+        """Cut the sides out of rows (T, …): (S, n, …) for each, with S points."""
         count = len(self.members)
         return [
             rows[start : start + count * side.length].view(count, side.length, *rows.shape[1:])
@@ -50,7 +50,7 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Rows:
-    """What runs in one pass, row by row: int64 (T,) ids, those of the baseline, and segments; shares (T,)."""
+    """The rows of one pass: their ids, those of the baseline, and segments, int64 (T,); shares (T,)."""
 
     ids: Tensor
     baselines: Tensor
@@ -61,7 +61,7 @@ class _Rows:
 
 
 class Gradients:
-    """Computes what `GradientPoint`s ask for, of an encoder with these `parts` of parameters in a file."""
+    """Computes what `GradientPoint`s ask for; `parts` are those of the encoder's parameters in a file."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Gradients:
     def run(self, batch: Batch, members: Sequence[int], progress: Progress) -> dict[int, Output]:
         """Run the sequences of a batch that want a gradient, in one pass; returns their outputs by number.
 
-        Raises Stopped, between two layers, as `progress` says.
+        Raises Stopped, between two layers, if `progress` is to stop.
         """
         rows, lines = self._pack(batch, members)
         with torch.no_grad():
@@ -131,7 +131,7 @@ class Gradients:
         return -1 if want.task is None else self._tasks[want.task]
 
     def _embed(self, rows: _Rows) -> tuple[Tensor, Tensor]:
-        """Return hidden state 0 at the points (T, C), and by how much it differs from end to end, float64."""
+        """Return hidden state 0 at the points, (T, C), and its change from baseline to input, in float64."""
         embed = partial(
             embed_packed,
             self._encoder.embeddings,
@@ -148,7 +148,7 @@ class Gradients:
     def _descend(
         self, x: Tensor, rows: _Rows, lines: Sequence[_Line], read: set[int], progress: Progress
     ) -> tuple[list[Tensor], Tensor]:
-        """Return the scores of lines (S,) each, and the gradient of all by hidden state 0, `x` (T, C)."""
+        """Return the scores of each line (S,), and the gradient of all by hidden state 0, `x` (T, C)."""
         run = self._runner(rows, len(x))
         keeps = self._numbers(rows.packing, max(read)) <= _KEPT
         passed: list[tuple[Tensor, Tensor | None]] = []
@@ -172,7 +172,7 @@ class Gradients:
         for number in reversed(range(max(read))):
             given, kept = passed.pop()
             with torch.enable_grad():
-                # Of a number: handed the gradient, PyTorch would import SymPy for its check, for a second.
+                # A number: given `gradient` itself, PyTorch would import SymPy for a check, for a second.
                 product = ((run(number, given) if kept is None else kept) * gradient).sum()
             (gradient,) = torch.autograd.grad(product, given)
             gradient = gradient + found[number] if number in found else gradient
@@ -180,7 +180,7 @@ class Gradients:
         return values, gradient
 
     def _runner(self, rows: _Rows, count: int) -> Callable[[int, Tensor], Tensor]:
-        """Return what runs a layer, by its number: (T, C) to (T, C)."""
+        """Return a function that runs a layer, by its number: (T, C) to (T, C)."""
         encoder, packing = self._encoder, rows.packing
         angles, biases = encoder.angles(packing, count), encoder.biases(packing)
         return lambda number, x: encoder.run_block(
@@ -188,7 +188,7 @@ class Gradients:
         )
 
     def _block(self, number: int) -> Block:
-        """Read the block of a layer; a weight that is one float32 tensor takes no memory of its own."""
+        """Read the block of a layer; a weight that is stored as one float32 tensor is not copied."""
         config = self._encoder.config
         own = config.shared[number] if config.shared else number
         with torch.device("meta"):
@@ -203,7 +203,7 @@ class Gradients:
         return block.requires_grad_(requires_grad=False).eval()
 
     def _numbers(self, packing: Packing, layers: int) -> int:
-        """Bound the numbers that autograd keeps of some layers, about."""
+        """Estimate an upper bound of the numbers that autograd keeps of some layers."""
         config = self._encoder.config
         experts = max(layer.mixture.experts if layer.mixture else 1 for layer in config.layers)
         of_token = 8 * config.hidden_size + 4 * experts * config.intermediate_size

@@ -16,7 +16,7 @@ from model.pytorch.tensor_layer import TensorLayer
 
 @dataclass(frozen=True, slots=True)
 class NativeLayer(TensorLayer):
-    """Like a `TensorLayer`, of the sequences of a batch from number `first` on.
+    """A `TensorLayer` of sequences of a batch, from number `first` on, with weights from the kernels.
 
     Keys that a window hides cost nothing, and all heads of a block run side by side.
     """

@@ -30,7 +30,7 @@ Recorder = MapObserver | StatisticsObserver
 
 
 class _Change(NamedTuple):
-    """What makes the attention of some sequences another: the task of their adapters, edges, outputs."""
+    """What changes the attention of some sequences: the task of their adapters, edges, scales of heads."""
 
     task: int | None
     edges: EdgeWords
@@ -43,7 +43,7 @@ def blocked_edges(want: Want) -> tuple[BlockedEdges, ...]:
 
 
 def _scaled_heads(want: Want) -> tuple[HeadScale, ...]:
-    """Return the changes of heads, which only the norms of outputs show."""
+    """Return the changes of heads if norms of outputs are wanted, which alone show them."""
     shown = want.attention is not None and "output_norm" in want.attention.vectors
     return want.interventions.heads if shown and want.interventions is not None else ()
 
@@ -67,8 +67,8 @@ class BatchObserver:
     ) -> None:
         """Group the wants; `kernels` says whether native kernels run, which can record while they attend."""
         self._probed: dict[int, list[tuple[Observer, Run, int, _Change]]] = defaultdict(list)
-        """Layer -> observers of its queries, keys and values, each with its run, first sequence, and what
-        changes these."""
+        """Layer -> observers of its queries, keys and values, each with its run, its first sequence, and the
+        change of its sequences."""
         self._recorded: dict[int, list[tuple[Recorder, int]]] = defaultdict(list)
         """Layer -> observers that the native kernels fill, each with its first sequence."""
         self._wants = len(wants)
@@ -115,7 +115,7 @@ class BatchObserver:
     ) -> Plan:
         """Plan a pass that returns hidden `states` and observes the selected layers of `heads` heads.
 
-        `starts` are those of the plan.
+        `starts` are passed on to the plan.
         """
         observers = {number: partial(self._observe, number, progress) for number in self._probed}
         recorded = {number: self._record(number, heads) for number in self._recorded}
@@ -149,7 +149,7 @@ class BatchObserver:
         bias: Bias | None,
         attended: Attended | None = None,
     ) -> None:
-        """Observe one layer by its queries, keys and values, each (T, H, D), and what can attend again."""
+        """Observe one layer by its queries, keys and values, (T, H, D); `attended` can attend again."""
         for observer, run, first, change in self._probed[number]:
             rows = slice(run.start, run.stop)
             shape = (run.count, run.length, *q.shape[1:])
@@ -159,7 +159,7 @@ class BatchObserver:
             layer = TensorLayer(
                 attention, q_run, k_run, v_run, bias, change.task, progress, edges or None, scales
             )
-            # What attends again knows nothing of edges that are blocked.
+            # `attended` knows nothing of blocked edges.
             again = None if edges else attended
             observer.observe(number, layer if again is None else NativeLayer.of(layer, again, first))
 
@@ -175,7 +175,7 @@ class BatchObserver:
 def _slots(observer: Recorder, heads: int) -> tuple[Slots, Slots | None]:
     """Return which of the `heads`, and which rows of maps, a kernel records; None for all rows.
 
-    The places of rows of thumbnails are their cells.
+    For thumbnails, the place of a row is its cell.
     """
     some = Slots(observer.heads, heads)
     if isinstance(observer, StatisticsObserver):

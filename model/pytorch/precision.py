@@ -25,15 +25,15 @@ _AUTO, *_NAMED, _EIGHT_BITS = get_args(Dtype)
 _DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _NAMED}
 _WIDENED = "bfloat16"
 EXACT = "float64"
-"""A dtype that is not served: in it, all but the results is computed, to tell how much float32 rounds."""
+"""A dtype that is not served: all but the results is computed in it, to tell how much float32 rounds off."""
 
 
 @dataclass(frozen=True)
 class Precision:
     """How a model is computed; `name` is as in the settings and in `/info`.
 
-    `dtype` is that of what is between products, and of weights unless the kernels round these themselves: to
-    eight bits, or to bfloat16 for products that widen them. `kernels` are those of the dtype by default;
+    `dtype` is that of all numbers between products, and of weights unless the kernels round these themselves:
+    to eight bits, or to bfloat16 for products that widen them. `kernels` are by default those of the dtype;
     `native` is False where none are used.
     """
 
@@ -70,16 +70,16 @@ class Precision:
     def rounds_weights(self) -> bool:
         """Whether weights are rounded to eight bits.
 
-        What is observed of attention then takes a pass of its own, as such hidden states would change weights
-        by a tenth. And a sequence has the same vectors whether it is observed or not.
+        Attention is then observed in a pass of its own, because hidden states from rounded weights would
+        change its weights by a tenth. So a sequence has the same vectors whether it is observed or not.
         """
         return self.name == _EIGHT_BITS
 
     def apply(self, encoder: Encoder, stored: StoredParts) -> tuple[Kernels | None, str | None]:
         """Convert an encoder, and run its blocks on native kernels if possible.
 
-        Returns the kernels, or the reason for none. `stored` are the weights as a file holds them. Raises
-        Unsupported if the model runs in eight bits, which only kernels do, and they cannot run it.
+        Returns the kernels, or the reason why there are none. `stored` are the weights as a file holds them.
+        Raises Unsupported if the model is to run in eight bits, for which it needs kernels, and none can.
         """
         if self.rounds_weights:
             read_matrices(encoder, stored)
@@ -121,7 +121,7 @@ def _fastest(device: str, *, native: bool) -> str:
 
 
 def _find_widening(config: EncoderConfig) -> Kernels | None:
-    """Find kernels that widen weights of bfloat16, where they are the fastest and run such an encoder.
+    """Find kernels that widen weights of bfloat16, if they are the fastest and can run such an encoder.
 
     Elsewhere PyTorch would run bfloat16, without instructions that are made for it.
     """

@@ -8,7 +8,7 @@ from model.heads.predictor import Predictor
 
 
 def find_starts(batch: Batch, members: Sequence[int], layers: int) -> dict[int, Start]:
-    """Say where `members` of a batch begin that need not run all layers; carriers are among them, too."""
+    """Return where the `members` of a batch begin that need not run all layers; carriers are members, too."""
     texts = [_text(batch, i, layers) for i in members]
     return {
         members[place]: Start(start.state, members[start.carrier])
@@ -27,7 +27,7 @@ def _text(batch: Batch, number: int, layers: int) -> Text:
 
 
 def _needed(want: Want, layers: int) -> int:
-    """Return the first hidden state that is read, or the one before the first layer that is observed.
+    """Return the first hidden state that is read or is the input of an observed layer.
 
     It is never the last one: it may be normalised once more when all layers have run.
     """
@@ -42,9 +42,9 @@ def _needed(want: Want, layers: int) -> int:
 def find_prefixes(
     batch: Batch, members: Sequence[int], predictor: Predictor | None, longest: int | None
 ) -> dict[int, Prefix]:
-    """Say which `members` of a batch of causal sequences begin with the tokens of another, of which one.
+    """Return which `members` of a batch of causal sequences begin with tokens of another, and of which one.
 
-    These are sequences of up to `longest` tokens, of which nothing is read but what their last token gives.
+    These are sequences of up to `longest` tokens, of which only the last token's hidden states are read.
     """
     bounds = batch.cu_seqlens.tolist()
     members = [i for i in members if longest is None or bounds[i + 1] - bounds[i] <= longest]
@@ -66,7 +66,7 @@ def find_prefixes(
 
 
 def _reads_last_token(want: Want, *, predicts_of_last: bool) -> bool:
-    """Whether nothing but the last token's hidden states is read of a sequence."""
+    """Whether only the last token's hidden states are read of a sequence."""
     if want.token_layers or want.attention or want.summary or want.lens:
         return False
     if want.sentence is not None and {*want.sentence.modes} != {"last"}:

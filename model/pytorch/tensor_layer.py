@@ -20,7 +20,7 @@ from model.inspection.selection import visible_keys
 from model.progress import Progress
 
 _ROWS = 512
-"""Of weights that are averaged, at a time."""
+"""How many rows of weights are averaged at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class TensorLayer:
 
     The methods are those of `model.inspection.layer.LayerAttention`; `bias` is added to the scores; `task` is
     that of the adapters that the sequences ran with. Each block counts as a step of `progress`. `edges` are
-    blocked in each of the sequences, and outputs of heads changed by `scales`.
+    blocked in all of the sequences, and `scales` change the outputs of heads.
     """
 
     attention: SelfAttention
@@ -57,7 +57,7 @@ class TensorLayer:
         return None
 
     def keys(self, rows: Indices) -> slice:
-        """Return the keys that some of the query positions see."""
+        """Return the keys that any of the query positions sees."""
         causal, window = self.attention.config.causal, self.attention.layer.window
         listed = rows.numpy() if isinstance(rows, Tensor) else rows
         return visible_keys(listed, self.q.shape[1], causal=causal, window=window)
@@ -89,7 +89,7 @@ class TensorLayer:
         return x
 
     def output_norms(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:
-        """Compute ‖Σ_j α_ij f_h(x_j)‖, float32 (b, heads, rows), of outputs as interventions change them."""
+        """Compute ‖Σ_j α_ij f_h(x_j)‖, with interventions, float32 (b, heads, rows)."""
         values = widened(chosen(self.v[sequences], 2, heads).transpose(1, 2))  # (b, heads, N, D)
         mixed = self.probabilities(sequences, heads, rows).to(values.dtype) @ values  # (b, heads, rows, D)
         if self.scales:
@@ -123,5 +123,5 @@ class TensorLayer:
 
 
 def _positions(indices: Indices) -> slice | NDArray[np.int64]:
-    """Return a selection as numpy takes it."""
+    """Convert a selection for numpy."""
     return indices.cpu().numpy() if isinstance(indices, Tensor) else indices

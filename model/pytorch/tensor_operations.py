@@ -48,7 +48,7 @@ class TensorOperations:
         return chosen(x, axis, places)
 
     def weigh(self, scores: Tensor) -> tuple[Tensor, None]:
-        """Softmax over the last axis."""
+        """Compute the softmax over the last axis."""
         return torch.softmax(scores, dim=-1), None
 
     def log(self, x: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class TensorOperations:
         return x.amax(axis, keepdim=True)
 
     def maxima(self, x: Tensor, starts: IntArray, axis: int) -> Tensor:
-        """The maximum along an axis from each start to before the next; NaN stays NaN."""
+        """The maximum along an axis from each start up to the next; NaN stays NaN."""
         stops = np.append(starts[1:], x.shape[axis])
         # Shorter spans repeat their last entry, so that one call compares all of them.
         steps = np.arange((stops - starts).max())
@@ -118,7 +118,7 @@ class TensorOperations:
         how: Reduction,
         weights: FloatArray | None = None,
     ) -> Tensor:
-        """Sum groups of rows of a table (T, C), or take their maximum: (B, C)."""
+        """Sum groups of rows of a table (T, C), or take their maxima: (B, C)."""
         if isinstance(rows, slice):
             positions = torch.arange(rows.start, rows.stop, device=self._device)
         else:
@@ -165,7 +165,7 @@ class TensorOperations:
         return self.numpy(x.logsumexp(-1).double())
 
     def candidates(self, x: Tensor, above: FloatArray, most: int) -> tuple[IntArray, IntArray, FloatArray]:
-        """Find the `most` largest numbers of each row of (rows, V) that are above that of `above`."""
+        """Find the `most` largest numbers of each row of (rows, V) that exceed the row's entry in `above`."""
         larger = x > self.array(above)[:, None]
         if most < x.shape[1] and int(larger.count_nonzero()) > len(x) * most:
             larger &= x >= x.topk(most).values[:, -1:]

@@ -1,4 +1,4 @@
-"""Runs a batch on a table of token vectors: a text's vector is the mean of those of its tokens."""
+"""Runs a batch on a table of token vectors: a text's vector is the mean of its tokens' vectors."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,16 +24,16 @@ _BUDGET = 8192
 """Tokens: a batch of them takes a millisecond."""
 _MEAN = ("mean",)
 _PIECE = 512
-"""Tokens that are added up in float32."""
+"""How many tokens are added up in float32."""
 _MOST_NUMBERS = 2**26
-"""Of a text that is pooled as a whole."""
+"""The most numbers of a text that is pooled as a whole."""
 
 
 class StaticBackend:
     """A table of token vectors, ready to run. Safe to call from several threads at a time.
 
-    It runs on the CPU, with numpy, whatever else does. `dtype` may be "auto" or "float32", which results are
-    computed in; the table stays in its own. Raises Unsupported for another.
+    It always runs on the CPU, with numpy. `dtype` may be "auto" or "float32", in which results are computed;
+    the table keeps its own dtype. Raises Unsupported for any other.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class StaticBackend:
         self._table = table
         self._heads = Heads(NUMPY, folder.dense)
         self.use_threads(threads or count_cores())
-        # There are no layers: hidden state 0, what the table has of each token, is the last one too.
+        # There are no layers: hidden state 0, the tokens' vectors from the table, is also the last one.
         self.info: ModelInfo = replace(
             folder.describe(backend="static", device="cpu", dtype="float32", exposes_attention=False),
             layers=0,
@@ -104,7 +104,7 @@ class StaticBackend:
         if count <= 0:
             return np.zeros(self._table.size * len(want.modes) * len(want.layers), np.float32)
         if want.modes == _MEAN and len(want.layers) == 1:
-            # Of long texts in pieces: their vectors may be gigabytes, and their sum in float32 is not exact.
+            # In pieces: vectors of a long text may take gigabytes, and their sum in float32 is not exact.
             starts = range(want.skip, len(ids), _PIECE)
             parts = [np.add.reduce(self._table.vectors(ids[at : at + _PIECE]), axis=0) for at in starts]
             total: FloatArray = np.add.reduce(parts, axis=0, dtype=np.float64).astype(np.float32)
@@ -116,7 +116,7 @@ class StaticBackend:
         return pooled
 
     def finish(self, means: FloatArray, want: ChunksWant) -> FloatArray:
-        """Make the vectors of chunks of the means of their tokens; see `Backend.finish`."""
+        """Make the vectors of chunks from the means of their tokens; see `Backend.finish`."""
         return finish_means(means, want, self._heads.dense)
 
     def trim_memory(self) -> None:
@@ -132,5 +132,5 @@ class StaticBackend:
 
 
 def _of_layers(layers: Sequence[int], states: "partial[FloatArray]") -> FloatArray | None:
-    """Return the vectors of tokens once for each layer that is wanted, None if none is: (layers, N, C)."""
+    """Return the vectors of tokens once for each wanted layer, (layers, N, C); None if none is wanted."""
     return np.stack([states()] * len(layers)) if layers else None

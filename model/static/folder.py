@@ -19,13 +19,13 @@ from model.templates.tokenizer import without_special_tokens
 from model.tokenization.file import read_tokenizer
 
 _LENGTH = 512
-"""Tokens that model2vec reads of a text, unless its config.json says."""
+"""How many tokens of a text model2vec reads, unless config.json says otherwise."""
 _NO_LIMIT = 2**22
-"""Tokens: more than a request can have, for tables that read whole texts."""
+"""More tokens than a request can have: the limit of tables that read whole texts."""
 
 
 def is_static(path: Path) -> bool:
-    """Return whether a folder has a table of token vectors; a broken folder has none, which loading tells."""
+    """Return whether a folder has a table of token vectors; False for a broken one, which loading reports."""
     try:
         return path.is_dir() and read_layout(path).static
     except CheckpointError:
@@ -88,7 +88,7 @@ def read_static(path: Path, *, strict: bool = False) -> tuple[ModelFolder, Token
 
 
 def _max_length(file: Path, config: Mapping[str, Any]) -> int | None:
-    """Read how many tokens model2vec reads of a text, None for all; raises CheckpointError."""
+    """Read how many tokens of a text model2vec reads, None for all; raises CheckpointError."""
     value = config.get("max_length", _LENGTH)
     return _checked(file, value)
 
@@ -105,7 +105,7 @@ def _checked(file: Path, value: object) -> int | None:
 
 
 def _with_norm(path: Path, file: Path, config: Mapping[str, Any], layout: Layout) -> Layout:
-    """Have vectors scaled if model2vec's config says so; raises CheckpointError if modules.json differs."""
+    """Have vectors normalised as model2vec's config says; raises CheckpointError if modules.json differs."""
     normalize = switch_of(file, config, "normalize", default=False)
     modules = path / "modules.json"
     if not present(modules):

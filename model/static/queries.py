@@ -1,6 +1,6 @@
-"""Queries of sparse models that no encoder reads: a table has a weight for each token.
+"""Queries of sparse models that run without the encoder: a table has a weight for each token.
 
-They are those of a Router with SparseStaticEmbedding, as in OpenSearch's models (Geng et al. 2025).
+Models with a Router and a SparseStaticEmbedding have them, such as OpenSearch's (Geng et al. 2025).
 """
 
 from collections.abc import Sequence
@@ -31,10 +31,10 @@ _TENSOR = "weight"
 
 
 class QueryTable(Backend):
-    """A backend with a table for queries: wants of `SparseWant.table` are looked up, the others run.
+    """A backend with a table for queries: wants with `SparseWant.table` are looked up, the others run.
 
-    `most` is how many words a vector keeps unless a request says, None: all above 0. `default` is the role of
-    texts that name none.
+    `most` is how many words a vector keeps unless a request says otherwise (None: all above 0). `default` is
+    the role of texts that name none.
     """
 
     def __init__(self, inner: Backend, weights: FloatArray, *, most: int | None, default: Role) -> None:
@@ -94,7 +94,7 @@ class QueryTable(Backend):
 
 
 def with_query_table(folder: ModelFolder, backend: B) -> B | QueryTable:
-    """Return the backend with the table of a folder that has one for queries; raises CheckpointError.
+    """Return the backend, with the table for queries if the folder has one; raises CheckpointError.
 
     The folder's tokenizer gets the role of queries.
     """
@@ -116,7 +116,7 @@ def with_query_table(folder: ModelFolder, backend: B) -> B | QueryTable:
 
 
 def _read_weights(folder: Path, size: int) -> FloatArray:
-    """Read the weights of all words, `size` of them as in vectors of documents; raises CheckpointError."""
+    """Read the weights of all words, `size` as in vectors of documents; raises CheckpointError."""
     config, file = folder / "config.json", folder / "model.safetensors"
     if (path := read_json(config, optional=True).get("path")) is not None:
         raise CheckpointError(
@@ -165,7 +165,7 @@ def _read_tokenizer(folder: Path, limit: int) -> StaticTokenizer:
 
 
 def is_looked_up(want: Want) -> bool:
-    """Return whether a sequence needs no pass: only what a table has of its tokens is wanted."""
+    """Return whether a sequence needs no pass, because it wants only a table's weights of its tokens."""
     return _of_table(want) is not None
 
 

@@ -20,15 +20,15 @@ _FLOATS = ("F32", "F16", "BF16", "F64")
 _WHOLE_NUMBERS = ("I64", "I32", "I16", "I8", "U8")
 _MOST_BYTES = 2**36
 _CHECKED = 2**20
-"""Numbers that are checked at a time, so that they stay in a core's cache."""
+"""How many numbers are checked at a time, so that they stay in a core's cache."""
 
 
 @dataclass(frozen=True)
 class TokenTable:
     """The vectors of all tokens.
 
-    `rows` (R, C) are float32, float16 or int8, as they are stored. Token i has row `mapping[i]`, or row i
-    without a `mapping` (V,), and this times `weights[i]` if there are `weights` (V,), float32.
+    `rows` (R, C) are float32, float16 or int8, as they are stored. The vector of token i is row `mapping[i]`,
+    or row i without a `mapping` (V,), times `weights[i]` if there are `weights` (V,), float32.
     """
 
     name: str
@@ -52,7 +52,7 @@ class TokenTable:
         return sum(one.nbytes for one in (self.rows, self.mapping, self.weights) if one is not None)
 
     def vectors(self, ids: NDArray[np.int64]) -> FloatArray:
-        """Return the vectors of tokens (N,), as float32 (N, C): a copy of theirs."""
+        """Return a copy of the vectors of tokens (N,), float32 (N, C)."""
         found = self.rows.take(ids if self.mapping is None else self.mapping.take(ids), axis=0)
         found = found.astype(np.float32, copy=False)
         if self.weights is not None:
@@ -99,7 +99,7 @@ def read_table(folder: Path, vocabulary: int) -> TokenTable:
 
 
 def _check(file: Path, name: str, tensor: NDArray[Any], axes: int, kinds: tuple[str, ...]) -> None:
-    """Raise CheckpointError for another shape or kind of numbers, and for a NaN or an infinity."""
+    """Raise CheckpointError for the wrong shape or kind of numbers, and for a NaN or an infinity."""
     if tensor.ndim != axes or tensor.dtype.kind not in kinds or not tensor.size:
         raise CheckpointError(
             f"{file}: the tensor {name} is {tensor.dtype} {tensor.shape}; it must have {axes} axes, and "
@@ -141,7 +141,7 @@ def _read(file: Path) -> Mapping[str, NDArray[Any]]:
 
 
 def _narrowed(tensor: NDArray[Any]) -> NDArray[Any]:
-    """Results are float32, so a table of float64 is kept as float32."""
+    """Convert float64 to float32, because results are float32, too."""
     return tensor.astype(np.float32) if tensor.dtype == np.float64 else tensor
 
 

@@ -15,11 +15,11 @@ from model.tokenization.tokenizer import Text, TextTokenizer, Truncation, run_st
 
 
 class StaticTokenizer(TextTokenizer):
-    """A tokenizer that leaves out the token `dropped`, after a text was cut, and may cut texts by characters.
+    """A tokenizer that drops the token `dropped` after a text is cut, and that may cut texts by characters.
 
-    model2vec cuts a text first to `most_characters`, and then to the limit in tokens. Where a text must be
-    whole, because the request does not let it be cut or reads it in windows, only tokens count. Both are None
-    for what sentence-transformers has saved.
+    model2vec cuts a text first to `most_characters`, and then to the limit in tokens. Where a text must stay
+    whole, because the request does not let it be cut or reads it in windows, only tokens count. Both fields
+    are None for tables that sentence-transformers has saved.
     """
 
     dropped: int | None = None
@@ -52,7 +52,7 @@ class StaticTokenizer(TextTokenizer):
     def _cuts(self, texts: Sequence[Text], truncation: Truncation | None, prompt: str) -> list[int]:
         """Return which texts are cut by their characters."""
         most, asked = self.most_characters, truncation or Truncation()
-        # The end of a text is not what its first characters end with.
+        # A text that is cut on the left keeps its end, which is not among its first characters.
         if most is None or not asked.allowed or asked.most is not None or asked.side == "left":
             return []
         sized = ((i, len(prompt) + len(text)) for i, text in enumerate(texts) if isinstance(text, str))

@@ -21,7 +21,7 @@ from model.encoder.norms import make_norm
 from model.encoder.parts import Disentangled
 from model.encoder.positions import by_query_and_key
 
-# Scores, and products with vectors of positions, that attention keeps in memory at a time.
+# How many scores, and products with vectors of positions, attention keeps in memory at a time.
 _NUMBERS_AT_ONCE = 2**23
 
 
@@ -36,7 +36,7 @@ class PositionVectors(NamedTuple):
     rows: Tensor
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "PositionVectors":
-        """Change the keys and the queries."""
+        """Return these with `change` applied to the keys and the queries."""
         keys, queries = (None if vectors is None else change(vectors) for vectors in self[:2])
         return PositionVectors(keys, queries, self.rows)
 
@@ -49,7 +49,7 @@ class PositionVectors(NamedTuple):
 
     @property
     def number(self) -> int:
-        """R."""
+        """R, how many vectors each head has."""
         return next(vectors.shape[1] for vectors in self[:2] if vectors is not None)
 
 
@@ -71,8 +71,8 @@ class DistanceEmbeddings(nn.Module):
 def position_scores(q: Tensor, k: Tensor, vectors: PositionVectors, queries: Tensor) -> Tensor:
     """Compute the terms of the scores that depend on positions: (…, heads, rows, N).
 
-    `q` (…, heads, rows, D) are those of the positions `queries`, int64 (rows,); `k` (…, heads, N, D). The
-    heads of the vectors are those of q and k. A sum of two terms is rounded to the dtype of q.
+    `q` (…, heads, rows, D) are the queries at the positions `queries`, int64 (rows,); `k` (…, heads, N, D).
+    The vectors are of the same heads as q and k. A sum of two terms is rounded to the dtype of q.
     """
     rows = by_query_and_key(vectors.rows.to(q.device), k.shape[-2], queries)  # (rows, N)
     shape = (*q.shape[:-1], k.shape[-2])
@@ -97,7 +97,7 @@ def attend_disentangled(
 ) -> Tensor:
     """Attend with q, k and v (b, H, N, D) to the same shape, block by block, so that memory is bounded.
 
-    `visible` returns which keys some queries attend to, as `attention.visible` does. The softmax is computed
+    `visible` returns which keys some queries attend to, as `positions.visible` does. The softmax is computed
     in float32.
     """
     every, mixed = torch.arange(q.shape[2], device=q.device), torch.empty_like(q)
@@ -122,7 +122,7 @@ def _blocks(count: int, heads: int, length: int, vectors: int) -> Iterator[tuple
 
 
 def distance_rows(distance: Tensor, disentangled: Disentangled) -> Tensor:
-    """Return the row, in the table of embeddings, of distances from query to key: int64 of any shape.
+    """Return the rows in the table of embeddings for distances from query to key: int64 of any shape.
 
     Keys before their query have the rows from `span` on.
     """
@@ -134,7 +134,7 @@ def distance_rows(distance: Tensor, disentangled: Disentangled) -> Tensor:
 
 @cache
 def _steps_by_distance(disentangled: Disentangled) -> list[int]:
-    """List how many rows from the middle of the table each distance is; the last is that of all further ones.
+    """List how far from the middle of the table the row of each distance is; the last serves longer ones.
 
     Computed in float32, step by step as in training: rounding decides between neighbouring buckets. In numpy,
     because a tracer would trace PyTorch's operations.

@@ -1,7 +1,7 @@
 """Makes the interventions of packed sequences while PyTorch's modules run them, layer by layer.
 
-A sequence with interventions lies among others, whose numbers stay as they are, to the bit: they are computed
-first, all together, and then what is changed is computed anew or changed in place.
+Interventions in one sequence leave the numbers of the others in the batch as they are, to the bit: all are
+computed together first, and then what is changed is computed again or changed in place.
 """
 
 from bisect import bisect_right
@@ -30,14 +30,14 @@ from model.encoder.sharing import Start
 LOWEST = torch.finfo(torch.float32).min
 """The score of a key that is hidden from a query, in place of −∞."""
 _NUMBERS_AT_ONCE = 2**23
-"""Scores that are kept in memory at a time."""
+"""How many scores are kept in memory at a time."""
 
 Scores = Callable[[Tensor, Tensor, NDArray[np.int64], NDArray[np.int64]], Tensor]
 """Computes the scores of some heads and rows from q and k (1, N, H, D): (1, heads, rows, N)."""
 
 
 def weigh(scores: Tensor) -> Tensor:
-    """Softmax over the keys, (…, rows, N); a row in which all keys are hidden has the weights 0."""
+    """Compute the softmax over the keys, (…, rows, N); a row whose keys are all hidden has weights of 0."""
     return torch.softmax(scores, dim=-1).masked_fill_(scores.amax(-1, keepdim=True) <= LOWEST, 0)
 
 
@@ -52,7 +52,7 @@ class Edit(NamedTuple):
     unattended: int
 
     def make(self, q: Tensor, k: Tensor, v: Tensor, mixed: Tensor, scores: Scores) -> None:
-        """Change the outputs of heads, `mixed` (T, H, D), in place; q, k and v are those of all tokens."""
+        """Change the outputs of heads, `mixed` (T, H, D), in place; q, k and v are of all T tokens."""
         rows = slice(self.start, self.stop)
         if self.edges:
             self._attend(q[rows], k[rows], v[rows], mixed[rows], scores)
@@ -64,7 +64,7 @@ class Edit(NamedTuple):
             mixed[rows] = (outputs * torch.from_numpy(factors).to(q.device)[:, None]).to(mixed.dtype)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mixed: Tensor, scores: Scores) -> None:
-        """Attend anew in the rows and heads with blocked edges; all arrays (N, H, D)."""
+        """Attend again in the rows and heads with blocked edges; all arrays are (N, H, D)."""
         length, heads, queries = len(q), self.edges.heads, self.edges.queries
         step = max(1, _NUMBERS_AT_ONCE // (length * len(heads)))
         index = torch.from_numpy(heads).to(q.device)
@@ -81,7 +81,7 @@ class Edit(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """The packed tokens of consecutive sequences, and those whose states they begin with, int64 (rows,)."""
+    """The packed tokens of consecutive sequences, and the tokens whose states they copy, int64 (rows,)."""
 
     rows: slice
     carriers: Tensor
@@ -102,9 +102,9 @@ def _copies(starts: Sequence[Start | None], packing: Packing) -> dict[int, _Copy
 
 
 class Edits:
-    """What is changed in a pass of packed sequences; `interventions` has an entry for each of them.
+    """What is changed in a pass of packed sequences; `interventions` has an entry for each sequence.
 
-    `starts` says where each begins, in the order of these states; it is empty if all begin with embeddings.
+    `starts` says where each begins, in the order of states; it is empty if all begin with embeddings.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Edits:
         """Hidden state -> its changes, each with the first token of its sequence."""
         self._layers: dict[int, list[Edit]] = defaultdict(list)
         self._edges: dict[tuple[int, int], EdgeWords] = {}
-        """Those of sequences with the same interventions and the same length, which share them."""
+        """(id of the edges, length) -> their words, for all sequences that have the same."""
         self._starts = [0 if start is None else start.state for start in starts]
         self._copies = _copies(starts, packing)
         for number, one in enumerate(interventions):
@@ -149,7 +149,7 @@ class Edits:
         return frozenset((*self._states, *self._starts)) - {0}
 
     def running(self, layer: int) -> int:
-        """Return how many sequences, the first ones, run a layer."""
+        """Return how many sequences run a layer: they are the first ones."""
         return bisect_right(self._starts, layer) if self._starts else len(self._packing.lengths)
 
     def begin(self, number: int, x: Tensor) -> None:

@@ -9,7 +9,7 @@ from model.encoder.attending.edits import Edits
 from model.encoder.config import EncoderConfig
 from model.encoder.packing import Packing
 
-# How many queries, keys and values may wait to be observed, in numbers: 16 MB in bfloat16.
+# How many numbers of queries, keys and values may wait to be observed: 16 MB in bfloat16.
 _OBSERVED_AT_ONCE = 2**23
 
 
@@ -33,8 +33,8 @@ def split_layers(
 class Buffers:
     """The buffers of one pass from hidden state 0, float32 (T, C); `x` is the current hidden state.
 
-    Products read `rounded` (T, C), or in float32 x itself; they read `mixed` (T, H·D), what attention makes,
-    and `gated` (T, `gated`), what a gate makes that is a step of its own. They write into `wide`
+    Products read `rounded` (T, C), or in float32 x itself; `mixed` (T, H·D), the output of attention; and
+    `gated` (T, `gated`), the output of a gate that is a step of its own. They write into `wide`
     (T, `widest`) and `narrow` (T, C).
     """
 
@@ -68,7 +68,7 @@ class Buffers:
         self.addresses = {name: buffer.data_ptr() for name, buffer in self._buffers.items()}
 
     def change(self, edits: Edits, number: int) -> None:
-        """Begin sequences with the hidden state `x`, whose number it is, change it and what products read."""
+        """Copy `x`, hidden state `number`, where sequences begin with it; change x and what products read."""
         edits.begin(number, self.x)
         rows = edits.change_state(number, self.x)
         if self.rounded is not None:

@@ -39,7 +39,7 @@ class _Object(NamedTuple):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Those of the compiler."""
+        """The options of the compiler."""
         if self.instructions is None:
             return ()
         return (
@@ -56,7 +56,7 @@ class _Object(NamedTuple):
 _SETS = (
     *reversed(KERNEL_SETS),
     *reversed(EIGHT_BITS),
-    # Where there are eight bits, what is observed runs with weights as a file holds them.
+    # In eight bits, passes that observe attention use weights as a file holds them.
     *(KernelSet("float32", one, source="stored") for one in (AVX2, AVX512, NEON)),
 )
 _OBJECTS = [_Object(one.source, one.instructions, one.name, one.precision) for one in _SETS]
@@ -100,7 +100,7 @@ def _objects_for(machine: str, kernels: Collection[str]) -> list[_Object]:
 def build(target: Path, options: Sequence[str] = (), kernels: Collection[str] = ()) -> None:
     """Compile the kernels for one kind of processor into a shared library, replacing an older one.
 
-    All sets of kernels, or those of some names. Raises NotBuilt.
+    `kernels` are the names of the sets to compile, by default all. Raises NotBuilt.
 
     The library is not linked with OpenMP: PyTorch has already loaded its own, and two runtimes would compete
     for the cores.

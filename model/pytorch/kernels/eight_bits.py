@@ -1,10 +1,10 @@
-"""Rounds the weights of linear layers to eight bits, for the inputs that a model makes of random tokens.
+"""Rounds the weights of linear layers to eight bits, for the inputs that these have for random tokens.
 
-A column of x is divided, and the column of W multiplied, by a number that shares the range of both between
-them (SmoothQuant, Xiao et al. 2023, equation 4 with alpha = 1/2): a few large columns of x would otherwise
+Each column of x is divided, and that of W multiplied, by a number that evens out the ranges of the two
+(SmoothQuant, Xiao et al. 2023, equation 4 with alpha = 1/2): a few large columns of x would otherwise
 leave few steps to the others. The ranges come from a pass over random tokens, so no data are needed.
 
-How many steps there are, and for how many inputs a scale, the kernels say: see linear/int8.h.
+The kernels decide how many steps there are, and how many inputs share a scale: see linear/int8.h.
 """
 
 from collections.abc import Sequence
@@ -32,18 +32,18 @@ _NEIGHBOURS = 16
 _SAMPLED = 64
 """The rows on which a product is compared with the exact one."""
 _MOST_ERROR = 0.04
-"""Of the root mean square of a product's results: one above it is always precise. Those of the embedded model
-are at 0.01 to 0.025."""
+"""The largest error, as a share of the root mean square of a product's results; with more, the product is
+always precise. In the embedded model errors are 0.01 to 0.025."""
 _MOST_INPUTS = 2**15
-"""Of a sum that 32 bits hold: see linear/int8.h."""
+"""The most inputs whose products 32 bits can add up: see linear/int8.h."""
 
 
 @dataclass
 class Inputs:
-    """What a linear layer was given: the largest size of each column (in,), and some rows (S, in).
+    """The inputs of a linear layer: the largest absolute value of each column (in,), and some rows (S, in).
 
-    `observed` says whether passes that observe attention multiply by its rounded weights. They do not where
-    they use those of the file, nor behind the attention of the last block, where they end.
+    `observed` says whether passes that observe attention multiply by its rounded weights. They do not if they
+    use those of the file, nor after the attention of the last block, where they end.
     """
 
     largest: Tensor
@@ -55,11 +55,11 @@ class Inputs:
 class RoundedWeights:
     """W (out, in) in eight bits, and what rounding left over in eight more.
 
-    With n steps, row o and column i of W, in group g of inputs, are
-    (high − a + (low − a) / 2n)[o, i] · scales[g, o] · smoothing[i], with what is added, a: `high` and `low`
-    bytes (out, in),
-    `scales` float32 (groups, out), and `smoothing` float32 (in,), by which inputs are multiplied. `precise`
-    says that products without `low` lose too much; without a product that reads it, `low` is None.
+    With n steps, W at row o and column i, in group g of inputs, is
+    (high − a + (low − a) / 2n)[o, i] · scales[g, o] · smoothing[i], where a is `Rounding.added`. `high` and
+    `low` are bytes (out, in), `scales` float32 (groups, out), and `smoothing` float32 (in,), by which inputs
+    are multiplied. `precise` says that products without `low` lose too much; `low` is None if no product
+    reads it.
     """
 
     high: Tensor
@@ -70,9 +70,9 @@ class RoundedWeights:
 
 
 def rounds_all(config: EncoderConfig) -> bool:
-    """Whether in eight bits every weight of an encoder may be rounded, if its size allows.
+    """Whether every weight of an encoder may be rounded to eight bits, if its size allows.
 
-    Those of experts and of vectors of distances are not. Where all are, passes that observe attention use the
+    Those of experts and of vectors of distances are not. If all are, passes that observe attention use the
     weights as the file holds them.
     """
     return config.disentangled is None and not any(layer.mixture for layer in config.layers)
@@ -80,7 +80,7 @@ def rounds_all(config: EncoderConfig) -> bool:
 
 @torch.inference_mode()
 def observe_inputs(encoder: Encoder) -> dict[Linear, Inputs]:
-    """Run an encoder on random tokens, the same ones each time, and return what its linear layers were given.
+    """Run an encoder on random tokens, always the same ones, and return the inputs of its linear layers.
 
     Its weights must not be laid out yet.
     """
@@ -159,7 +159,7 @@ def _divide_by_scales(x: Tensor, rounding: Rounding) -> Tensor:
 
 
 def are_rows_of(weight: Tensor, parts: Sequence[Tensor]) -> bool:
-    """Whether parts, of types that the kernels read, are still all rows of a weight (out, in)."""
+    """Whether the parts have types that the kernels read, and still hold all rows of a weight (out, in)."""
     stop = 0
     for part in parts:
         start, stop = stop, stop + len(part)
@@ -171,7 +171,7 @@ def are_rows_of(weight: Tensor, parts: Sequence[Tensor]) -> bool:
 def free_buffers() -> None:
     """Free the memory that MKL, with which PyTorch multiplies in float32, keeps for its next products.
 
-    The kernels do not use it. A no-op with a PyTorch that has no MKL.
+    The kernels do not use MKL. A no-op with a PyTorch that has no MKL.
     """
     with suppress(OSError, AttributeError):
         library = CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))

@@ -56,11 +56,11 @@ class NativeEmbeddings:
         return x
 
     def moves_positions(self, input_ids: Tensor) -> bool:
-        """Whether a token is the padding: those after it are at other positions than their places."""
+        """Whether a token is padding, so that the positions of those after it differ from their places."""
         return self._padding_id is not None and bool((input_ids == self._padding_id).any())
 
     def describe(self, input_ids: Tensor, segment_ids: Tensor, packing: Packing, x: Tensor) -> Embedding:
-        """Describe the call that embeds tokens into x, all of which has to live until `run` has returned."""
+        """Describe the call that embeds tokens into x; all arguments must live until `run` has returned."""
         arguments = Embedding.from_buffer_copy(self._constants)
         arguments.tokens, arguments.segments = input_ids.data_ptr(), segment_ids.data_ptr()
         arguments.starts, arguments.sequences = packing.offsets.ctypes.data, len(packing.lengths)

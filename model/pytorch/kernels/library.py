@@ -28,7 +28,7 @@ from model.pytorch.kernels.sources import checksum
 FILE = Path(__file__).parent / "libheadlight.so"
 
 ACTIVATIONS: tuple[Activation | None, ...] = (None, "relu", "gelu", "gelu_tanh", "silu")
-"""Those of products, in the order of `Activation` in interface.h."""
+"""The activations of products, in the order of `Activation` in interface.h."""
 
 STORED = (torch.float32, torch.float16, torch.bfloat16)
 """The types of weights as a file holds them, in the order of `StoredType` in interface.h."""
@@ -55,9 +55,9 @@ class NoKernels(Exception):
 
 
 class Rounding(NamedTuple):
-    """How numbers are rounded: to whole ones from -`steps` to `steps`, a scale for each `group` of inputs.
+    """How numbers are rounded: to whole ones from -`steps` to `steps`, with a scale for each `group` inputs.
 
-    Those of weights are stored with so much `added`: bytes without a sign, unless nothing is.
+    Weights are stored with `added` added to them, as unsigned bytes; as signed ones if it is 0.
     """
 
     steps: int
@@ -66,16 +66,16 @@ class Rounding(NamedTuple):
 
 
 class Products(NamedTuple):
-    """Products, whose weights lie in panels of some columns each."""
+    """Products of the kernels, whose weights lie in panels of `columns` columns each."""
 
     multiply: Any
     columns: int
     int8: Rounding | None = None
-    """How weights of eight bits are rounded, if they also multiply those."""
+    """How weights are rounded to eight bits; None for products of floats."""
     widens: bool = False
     """Whether they multiply weights in bfloat16, but read and write float32: see `KernelSet`."""
     word: int = 4
-    """The bytes of a column of a panel that lie together: see `lay_out`."""
+    """How many bytes of a panel's column lie together: see `lay_out`."""
 
 
 class Kernels(NamedTuple):
@@ -94,7 +94,7 @@ class Kernels(NamedTuple):
     head_step: int = 16
     multiplies_pairs: bool = False
     tiled: bool = False
-    """These three are as in `KernelSet`."""
+    """The last three are as in `KernelSet`."""
 
     @staticmethod
     def of(library: ctypes.CDLL, kernels: KernelSet) -> "Kernels":
@@ -214,10 +214,10 @@ def kernels_for(config: EncoderConfig, dtype: torch.dtype, kernels: Kernels | No
 def find_int8_kernels(
     capabilities: Mapping[str, bool] | None = None, *, head_size: int = 0
 ) -> tuple[Kernels, torch.dtype]:
-    """Find kernels whose products are of eight-bit integers, and the precision of what is between them.
+    """Find kernels whose products are of eight-bit integers, and the precision of all between the products.
 
-    That is bfloat16 where attention runs faster in it. Heads of `head_size` that fill no rows of AMX's tiles
-    are attended with vectors. Raises NoKernels if the processor has none.
+    That is bfloat16 where attention runs faster in it. Attention uses vectors if heads of `head_size` do not
+    fill whole rows of AMX's tiles. Raises NoKernels if there are none for the processor.
     """
     library = _library()
     can = _capabilities(library) if capabilities is None else capabilities
@@ -273,7 +273,7 @@ def _find(dtype: torch.dtype, capabilities: Mapping[str, bool] | None) -> list[K
 
 
 def _constant(library: ctypes.CDLL, name: str, kernels: KernelSet) -> int:
-    """A number with which kernels were compiled, such as the `columns` of a panel."""
+    """Return a number with which kernels were compiled, such as the `columns` of a panel."""
     return ctypes.c_int64.in_dll(library, f"headlight_{name}_{kernels.name}").value
 
 
@@ -282,11 +282,11 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _capabilities(library: ctypes.CDLL) -> dict[str, bool]:
-    """Find what the processor can: `torch.cpu.get_capabilities()`, and more of our own.
+    """Find what the processor can do: `torch.cpu.get_capabilities()`, and what we find ourselves.
 
-    `slow_avx512_bf16` is whether one VDPBF16PS takes longer than two float32 FMAs of the same work. On ARM64
-    Linux says what instructions for products there are, by its names, because PyTorch guesses the model of a
-    processor that it cannot tell, and may find instructions that it lacks.
+    `slow_avx512_bf16` is whether one VDPBF16PS takes longer than two float32 FMAs of the same work. On ARM64,
+    Linux is asked for the instructions for products, under its names: PyTorch guesses the model of a
+    processor that it does not know, and may name instructions that the processor lacks.
     """
     can = {**torch.cpu.get_capabilities(), "slow_avx512_bf16": library.headlight_is_intel() == 1}
     if not can.get("neon"):

@@ -16,7 +16,7 @@ IntArray = NDArray[np.int64]
 class Slots:
     """Maps each of `count` heads or query positions to its place in the result, or to none.
 
-    `numbers` are the selected ones, all different. `places` are theirs, by default one after the other.
+    `numbers` are the selected ones, all different. `places` are their places, by default 0, 1, 2, ….
     """
 
     def __init__(self, numbers: Sequence[int] | IntArray, count: int, places: IntArray | None = None) -> None:

@@ -13,13 +13,13 @@ def lay_out(
     gated: bool = False,
     word: int = 4,
 ) -> Tensor:
-    """Lay out a matrix (out, in), in `dtype`, in panels for products; what fills the last one up is zero.
+    """Lay out a matrix (out, in), in `dtype`, in panels for products; the last one is filled up with zeros.
 
-    The panels are (panels, in, columns, 1) in float32, (panels, in / 2, columns, 2) in bfloat16 and
-    (panels, in / 4, columns, 4) in bytes: words of 32 bits. Those of another size, `word` bytes, are filled
-    up with zeros; with one number of bfloat16 in each, columns have the order of linear/widened.h. If it is
-    `gated`, each panel of its first half is followed by that of its second. Hardly anything else is
-    allocated: a matrix may be large.
+    With words of 32 bits, panels are (panels, in, columns, 1) in float32, (panels, in / 2, columns, 2) in
+    bfloat16 and (panels, in / 4, columns, 4) in bytes. Words may have another size, `word` bytes; `in` is
+    filled up with zeros to whole words. If a word has one bfloat16 number, columns have the order of
+    linear/widened.h. If the matrix is `gated`, each panel of its first half is followed by that of its
+    second. Hardly anything else is allocated: a matrix may be large.
     """
     dtype = dtype or weight.dtype
     halves = weight.chunk(2) if gated else (weight,)

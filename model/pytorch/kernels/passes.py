@@ -21,11 +21,11 @@ from model.pytorch.kernels.observations import Observations
 from model.pytorch.kernels.positions import PassPositions, pointers
 
 _FEWER = 2
-"""How many times fewer rows of the last layer must be read for it to compute these alone."""
+"""The last layer computes only the rows that are read if there are at least so many times as many in all."""
 
 
 class PassKernels(NamedTuple):
-    """Kernels that can run a pass, and the precision of what is between its products."""
+    """Kernels that can run a pass, and the precision of all between its products."""
 
     kernels: Kernels
     dtype: torch.dtype
@@ -34,7 +34,7 @@ class PassKernels(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """The arguments of one call, and what has to live as long as it is used."""
+    """The arguments of one call, and what has to live as long as they are used."""
 
     layers: structures.Layers
     attention: structures.Attention
@@ -42,7 +42,7 @@ class Pass(NamedTuple):
 
 
 def rows_read(read: Sequence[Sequence[int] | None], packing: Packing) -> NDArray[np.int64] | None:
-    """Number the rows of packed sequences that are `read` (see `Plan`); None if they are most of all."""
+    """Return the rows of packed sequences that are `read` (see `Plan`); None if most are, or none."""
     if all(tokens is None for tokens in read):
         return None
     rows: list[int] = []
@@ -52,7 +52,7 @@ def rows_read(read: Sequence[Sequence[int] | None], packing: Packing) -> NDArray
 
 
 def norm_read(norm: nn.Module, state: Tensor, plan: Plan, packing: Packing) -> Tensor:
-    """Return the norm of a last hidden state, or apply it in place to what is read of it."""
+    """Return a last hidden state normalised: a copy, or itself, changed only in the rows that are read."""
     rows = rows_read(plan.read, packing)
     if rows is None:
         return cast(Tensor, norm(state))
@@ -61,7 +61,7 @@ def norm_read(norm: nn.Module, state: Tensor, plan: Plan, packing: Packing) -> T
 
 
 class Passes:
-    """Describes passes through the layers of one encoder; `layers` describes these to the kernels."""
+    """Describes passes through the layers of one encoder, which `layers` describes to the kernels."""
 
     def __init__(self, config: EncoderConfig, blocks: Sequence[Any], layers: Any) -> None:
         self._config = config
@@ -84,10 +84,10 @@ class Passes:
         ends_observing: bool = False,
         edits: Edits | None = None,
     ) -> Pass:
-        """Describe a pass of the hidden state in `buffers`, of sequences from `first` on, through layers.
+        """Describe a pass from the hidden state in `buffers`, of sequences from `first` on, through layers.
 
-        It writes the hidden `states` and the `projections` (queries, keys and values) of some layers. `edits`
-        are what is changed in its sequences, and say which of them run these layers.
+        It runs the layers `some`, and writes their hidden `states` and `projections` (queries, keys and
+        values). `edits` are the changes of its sequences, and say which of these run the layers.
         """
         tokens, size = buffers.x.shape
         config = self._config
@@ -220,7 +220,7 @@ class Attended:
         self._attention.v = qkv.data_ptr() + queries + keys
         self._attention.token_stride = sum(config.qkv_rows)
         self._attention.window = block.attention.layer.window  # type: ignore[attr-defined]
-        self._attention.steps = described.layers.progress  # where its steps are, the first of its counts
+        self._attention.steps = described.layers.progress  # the address of its first count, that of steps
         self._listed = positions.biases([block]), positions.distances([block])
         self._attention.bias, self._attention.distances = (one and one[0] for one in self._listed)
         self._kept = qkv, positions, described.kept

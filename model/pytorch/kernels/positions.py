@@ -1,4 +1,4 @@
-"""What the layers of one pass know of positions, as the native kernels take it."""
+"""What the layers of one pass need of positions, laid out for the native kernels."""
 
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import Array, addressof, c_void_p
@@ -24,7 +24,7 @@ class Vectors:
     def __init__(
         self, keys: Tensor | None, queries: Tensor | None, lay_out: Callable[[Tensor], Tensor]
     ) -> None:
-        """Lay out vectors (H, R, D) of each head, as `lay_out` does those of a matrix (R, D)."""
+        """Lay out vectors (H, R, D), those of each head with `lay_out`, as a matrix (R, D)."""
         self.number = next(len(one[0]) for one in (keys, queries) if one is not None)
         self._panels = [
             None if one is None else torch.stack([lay_out(head) for head in one]) for one in (keys, queries)
@@ -33,7 +33,7 @@ class Vectors:
             raise NoKernels("this build of PyTorch does not align its memory to cache lines")
 
     def of(self, rows: Tensor) -> structures.Distances:
-        """Describe them to the kernels; `rows`, int32 (2·longest − 1,), are kept by the caller."""
+        """Describe them to the kernels; the caller keeps `rows`, int32 (2·longest − 1,), alive."""
         keys, queries = (None if one is None else one.data_ptr() for one in self._panels)
         return structures.Distances(
             keys=keys, queries=queries, rows=rows.data_ptr(), number=self.number, length=len(rows) // 2 + 1
@@ -41,17 +41,17 @@ class Vectors:
 
 
 class AngleTables:
-    """The angles of each position of an encoder's rotary positions, kept for the passes to come.
+    """The angles of an encoder's rotary positions, kept for the passes to come.
 
-    To compute them anew takes a twentieth of a pass of one short text.
+    To compute them again would take a twentieth of the time of one short text.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         self._kinds = {layer.rotary for layer in config.layers if layer.rotary is not None}
-        self._tables: tuple[int, dict[Rotary, Angles]] = (0, {})  # and how many positions they have
+        self._tables: tuple[int, dict[Rotary, Angles]] = (0, {})  # first, how many positions they have
 
     def of(self, packing: Packing, rows: int) -> dict[Rotary, Angles]:
-        """Return cosines and sines, float32 (rows, 1, angles), of each kind; padding rows are at 0."""
+        """Return cosines and sines, float32 (rows, 1, angles), of each kind; padding is at position 0."""
         if not self._kinds:
             return {}
         tables = self._reaching(max(1, packing.longest))
@@ -77,7 +77,7 @@ class PassPositions:
     def __init__(
         self, encoder: Encoder, packing: Packing, rows: int, tables: AngleTables, vectors: dict[Any, Vectors]
     ) -> None:
-        """`vectors` are those of each block, of encoders with disentangled attention."""
+        """Prepare one pass; `vectors` has those of each block if attention is disentangled, else none."""
         config = encoder.config
         self.longest = max(1, packing.longest)
         self._rotary = tables.of(packing, rows)
@@ -133,6 +133,6 @@ class PassPositions:
 
 
 def pointers(addresses: Iterable[int | None]) -> Array[c_void_p]:
-    """List addresses, null for none."""
+    """Return an array of addresses, null for None."""
     listed = list(addresses)
     return (c_void_p * len(listed))(*listed)

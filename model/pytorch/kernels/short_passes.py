@@ -1,4 +1,4 @@
-"""Runs one short text at a time, with everything but its tokens prepared."""
+"""Runs one short text at a time, with everything but its tokens prepared in advance."""
 
 import threading
 from typing import NamedTuple
@@ -33,7 +33,7 @@ class _Prepared(NamedTuple):
 class ShortPasses(threading.local):
     """What each thread keeps from one short text to the next: memory, and the calls for each length.
 
-    To allocate and describe all that takes Python a fifth of the time of a text of fifteen tokens.
+    To allocate and describe them again would take Python a fifth of the time of a text of fifteen tokens.
     """
 
     def __init__(self, encoder: Encoder, stack: NativeStack, embeddings: NativeEmbeddings) -> None:
@@ -48,7 +48,7 @@ class ShortPasses(threading.local):
     def of(encoder: Encoder) -> "ShortPasses | None":
         """Prepare an encoder; None if the kernels do not compute all of a pass.
 
-        Biases of scores are not prepared, which would take much memory for each length.
+        Encoders with biases of scores are not prepared: these would take much memory for each length.
         """
         stack, embeddings = encoder.executor, encoder.embedder
         if not (isinstance(stack, NativeStack) and isinstance(embeddings, NativeEmbeddings)):
@@ -64,7 +64,7 @@ class ShortPasses(threading.local):
     def run(self, ids: IntArray, segments: IntArray, progress: Progress) -> Tensor:
         """Compute the last hidden state of a text, float32 (N, C), valid until the thread runs the next one.
 
-        Raises MemoryError, Stopped as `progress` says, and ValueError for an id without an embedding.
+        Raises MemoryError, Stopped if `progress` is to stop, and ValueError for an id without an embedding.
         """
         prepared = self._prepared.get(len(ids)) or self._prepare(len(ids))
         prepared.ids[:], prepared.segments[:] = ids, segments

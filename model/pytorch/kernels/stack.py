@@ -41,11 +41,11 @@ from model.pytorch.kernels.panels import lay_out
 from model.pytorch.kernels.passes import Attended, Pass, Passes, PassKernels, norm_read
 from model.pytorch.kernels.positions import AngleTables, PassPositions, Vectors
 
-# The tokens that go through all layers together. Of more, what one step writes leaves the caches before the
-# next reads it; of less, the threads wait for each other more often (`benchmarks/passes/eight_bits.md`).
+# How many tokens go through all layers together. With more, what one step writes leaves the caches before the
+# next reads it; with fewer, threads wait for each other more often (`benchmarks/passes/eight_bits.md`).
 _PART = 1024
 _WORTH_RELEASING = 2**23
-"""Numbers of weights."""
+"""How many weights must have been read for their release to be worth the time."""
 _NONE_STORED: StoredParts = {}
 _STEPS = ("attend", "add_norm", "rotate", "gate", "route", "collect")
 
@@ -58,10 +58,10 @@ def run_on_kernels(
 ) -> Kernels:
     """Run an encoder's blocks on native kernels; raises NoKernels if they cannot run it.
 
-    `kernels` are those of the precision `dtype`, which is that of the weights by default. `stored` are the
+    By default `dtype` is that of the weights, and `kernels` are those of this precision. `stored` are the
     parts of weights as a mapped file holds them, which kernels of eight bits use.
 
-    Its weights are laid out for the kernels: afterwards the blocks themselves cannot run.
+    The encoder's weights are laid out for the kernels: afterwards the blocks themselves cannot run.
     """
     linear = next(module for module in encoder.blocks.modules() if isinstance(module, Linear))
     if linear.device.type not in ("cpu", "meta"):  # or still in their file
@@ -86,11 +86,11 @@ class NativeStack:
         dtype: torch.dtype | None = None,
         stored: StoredParts = _NONE_STORED,
     ) -> None:
-        """`dtype` is the precision of the kernels, by default that of the weights.
+        """Lay out the weights; `dtype` is the precision of the kernels, by default that of the weights.
 
-        If products widen weights, all that is between them is in float32.
+        If products widen weights, everything between the products is in float32.
         `stored` are the parts of weights as a mapped file holds them. Blocks are read, converted and laid out
-        one by one, and what was read of the file is released, so that hardly more is held than at rest.
+        one by one, and what was read of the file is released, so that hardly more is held than afterwards.
         """
         config = encoder.config
         self.kernels = kernels
@@ -108,14 +108,14 @@ class NativeStack:
         inner = config.intermediate_size + self._gated
         experts = max(layer.mixture.experts if layer.mixture else 0 for layer in config.layers)
         self._widest = max(sum(config.qkv_rows), inner, experts)
-        self._parameters: list[Tensor] = []  # the kernels hold their addresses, and those of what is kept
+        self._parameters: list[Tensor] = []  # the kernels hold the addresses of these, and of `_kept`
         self._kept: list[object] = []
         disentangled = dict.fromkeys(self._blocks) if config.disentangled else ()
         int8 = kernels.products.int8
         if int8:
             read_matrices(encoder, stored)
         self._inputs = observe_inputs(encoder) if int8 else {}
-        exact = int8 and rounds_all(config)  # what is observed
+        exact = int8 and rounds_all(config)  # in passes that observe
         self._of_file, self._stored = stored, stored if exact else None
         self._vectors = {block: self._position_vectors(block) for block in disentangled}
         self._tables = AngleTables(config)
@@ -123,7 +123,7 @@ class NativeStack:
         described = {block: self._layer(block) for block in dict.fromkeys(self._blocks)}  # once if shared
         layers = [described[block] for block in self._blocks]
         self.layers = (structures.Layer * len(layers))(*layers)
-        """As the kernels read them."""
+        """The layers as the kernels read them."""
         self._passes = Passes(config, self._blocks, self.layers)
         if self._inputs:
             self._inputs.clear()
@@ -165,7 +165,7 @@ class NativeStack:
         if not x.numel():
             return dict.fromkeys(wanted, x)
         states = {number: torch.empty_like(x) for number in wanted}
-        # Observers in Python take the whole batch, and sequences begin with states or tokens of others.
+        # Observers in Python need the whole batch, as do sequences that begin with others' states or tokens.
         whole = plan.observers or plan.starts or packing.prefixes
         for first, part in ((0, packing),) if whole else packing.parts(_PART):
             if part is packing:
@@ -182,13 +182,13 @@ class NativeStack:
         return states
 
     def buffers(self, x: Tensor, packing: Packing) -> Buffers:
-        """Allocate what a pass from hidden state 0, float32 (T, C), needs that observes nothing."""
+        """Allocate the buffers of a pass from hidden state 0, float32 (T, C), that observes nothing."""
         return Buffers(x, packing, self._unobserved.dtype, self._config, self._widest, self._gated)
 
     def describe(self, buffers: Buffers, packing: Packing, state: Tensor) -> Pass:
-        """Describe a pass of the first rows of buffers to the last hidden state, without the final norm.
+        """Describe a pass from the first rows of `buffers` to the last hidden state, without the final norm.
 
-        It writes `state`, float32 (T, C), of the T tokens in `packing`, and observes nothing.
+        It writes that state of the T tokens in `packing` to `state`, float32 (T, C), and observes nothing.
         """
         last = self._config.num_layers
         positions = PassPositions(self._encoder, packing, packing.tokens, self._tables, self._vectors)
@@ -248,7 +248,7 @@ class NativeStack:
         attention, feed_forward = block.attention, block.feed_forward
         gains = [self._parameter(norm, "weight") for norm in (attention.query_norm, attention.key_norm)]
         self._read(attention)
-        attention.factor_outputs()  # needs weights that are not laid out yet
+        attention.factor_outputs()  # before the weights are laid out
         layer = structures.Layer(qkv=self._linear(attention.qkv), output=self._linear(attention.output))
         layer.window, layer.query_gain, layer.key_gain = attention.layer.window, *gains
         for name in ("attention", "feed_forward", "attention_output", "feed_forward_output"):
@@ -268,13 +268,13 @@ class NativeStack:
         return layer
 
     def _read(self, module: nn.Module) -> None:
-        """Read matrices of a module that are still in the file, and convert them unless they are rounded."""
+        """Read and convert a module's matrices that are still in the file, unless they are to be rounded."""
         if not self._products.int8:
             read_matrices(module, self._of_file, self._dtype)
             module.to(self._dtype)
 
     def _release_read(self, numbers: int) -> None:
-        """Release what was read and freed once there are so many numbers that it is worth the time."""
+        """Count `numbers` that were read, and release the memory once it is worth the time."""
         self._read_numbers += numbers
         if self._read_numbers > _WORTH_RELEASING:
             self._read_numbers = 0
@@ -290,7 +290,7 @@ class NativeStack:
         return self._parameters[-1].data_ptr()
 
     def _position_vectors(self, block: Any) -> Vectors:
-        """Lay out the vectors of distances, while the weights that project them are there."""
+        """Lay out the vectors of distances, and release the weights that project them."""
         self._read(block.attention)
         vectors = self._encoder.project_positions(block.attention)
         block.attention.release_positions()
@@ -321,7 +321,7 @@ class NativeStack:
         return described
 
     def _linear(self, linear: Linear, gate: Activation | None = None) -> structures.Linear:
-        """Describe a linear layer; with a `gate`, its product is to multiply the gates of that activation."""
+        """Describe a linear layer; with a `gate`, its product also applies the gate with that activation."""
         if linear.weight.dim() != 2:
             raise ValueError("these weights are laid out already; load the checkpoint again")
         self._read(linear)
@@ -343,7 +343,7 @@ class NativeStack:
         return described
 
     def _describe_stored(self, described: structures.Linear, parts: Sequence[Tensor]) -> None:
-        """Add the parts of a weight, which stay where they are: mapped from a file, or in memory."""
+        """Describe the parts of a weight, which stay where they are: mapped from a file, or in memory."""
         kept = [part.contiguous() for part in parts]
         rows = [
             structures.StoredRows(first=part.data_ptr(), count=len(part), type=STORED.index(part.dtype))
@@ -364,8 +364,8 @@ class NativeStack:
     ) -> structures.Linear:
         """Describe a product with a matrix (out, in), which is copied.
 
-        It is one of eight-bit integers if there are `inputs_seen`. If it is `gated`, it activates half of its
-        columns and multiplies them by the others.
+        The product is of eight-bit integers if there are `inputs_seen`. If it is `gated`, it activates half
+        of its columns and multiplies them by the others.
         """
         outputs, inputs = weight.shape
         products = self._products

@@ -9,7 +9,7 @@ from model.pytorch.kernels.sources import FOLDER
 _Class = TypeVar("_Class", bound=type[ctypes.Structure])
 
 _TYPES: dict[str, Any] = {"float": ctypes.c_float, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64}
-"""What fields that are no pointers may be: numbers, and the structures declared before."""
+"""The types of fields that are not pointers: numbers, and the structures declared before."""
 _INTERFACE = re.sub(r"//.*", "", (FOLDER / "interface.h").read_text("utf-8"))
 _BODIES = dict(re.findall(r"^struct (\w+) \{(.*?)^\};", _INTERFACE, re.MULTILINE | re.DOTALL))
 
@@ -33,7 +33,7 @@ def fields(structure: str) -> list[tuple[str, Any]]:
 
 
 def _declared(structure: _Class) -> _Class:
-    """Give a class the fields of the structure of its name."""
+    """Give a class the fields of the structure that has its name."""
     structure._fields_ = fields(structure.__name__)
     _TYPES[structure.__name__] = structure
     return structure
