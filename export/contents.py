@@ -39,7 +39,7 @@ _POOLING, _PROJECTION = "1_Pooling", "projection"
 
 
 def copy_contents(source: Path, layout: Layout, target: Path) -> None:
-    """Copy the files that `read_layout` and the tokenizer read, in the same layout as in the model's folder.
+    """Copy the files that `read_layout` and the tokenizer read, to the same places as in the model's folder.
 
     This includes the weights of the linear layers after the pooling, but not those of the transformer.
     """
@@ -62,10 +62,10 @@ def add_tokenizer(folder: ModelFolder, target: Path) -> None:
 
 
 def add_projection(folder: ModelFolder, target: Path) -> None:
-    """Write the projection that a model has among the weights of its encoder as a module after the pooling.
+    """Write a projection that is stored among the encoder's weights as a module after the pooling.
 
-    A folder without modules gets its pooling as one, too. Raises ExportError for modules without a pooling,
-    and for files that count only beside modules.
+    A folder without modules also gets a module for its pooling. Raises ExportError for modules without a
+    pooling, and for files that count only beside modules.
     """
     if folder.projection is None:
         return
@@ -88,7 +88,7 @@ def add_projection(folder: ModelFolder, target: Path) -> None:
 
 
 def _make_modules(folder: ModelFolder, target: Path) -> list[dict[str, Any]]:
-    """Write the pooling of a folder without modules; returns the modules that such a folder stands for."""
+    """Write the pooling of a folder without modules; returns the modules that are equivalent to it."""
     unread = [name for name in SENTENCE_FILES if (target / name).exists()]
     if unread:
         raise ExportError(

@@ -1,6 +1,6 @@
 """`headlight convert FOLDER OUT_DIR`: copies a folder with pickled weights, with its weights as safetensors.
 
-PyTorch's weights-only reader builds tensors alone: a pickle that names anything else is refused, and not run.
+PyTorch's weights-only reader builds only tensors: a pickle that names anything else is refused, and not run.
 """
 
 import argparse
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SAVED = "model.safetensors"
 _LEFT_OUT = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack", ".ot")
-"""Endings of weights in other forms, and of what a training leaves."""
+"""The file endings of weights in other formats, and of what training leaves behind."""
 _DESCRIPTION = """\
 Copy FOLDER, a model with pickled weights, to OUT_DIR, with its weights as safetensors. Every tensor is
 compared with the one in the pickle, and the copy is loaded as the service does. OUT_DIR appears only if all
@@ -96,7 +96,7 @@ def _has_safetensors(place: Path) -> bool:
 
 
 def _hybrid(source: Path) -> list[tuple[str, Path]]:
-    """List the pickled layers of bge-m3 and the files to make of them; raises ExportError for one alone."""
+    """List bge-m3's pickled layers and the files to make of them; raises ExportError if only one is there."""
     found = {name: source / pickle_of(name) for name in HYBRID if not (source / name).is_file()}
     missing = [file.name for file in found.values() if not file.is_file()]
     if missing and len(missing) < len(found):
@@ -108,7 +108,7 @@ def _hybrid(source: Path) -> list[tuple[str, Path]]:
 
 
 def _copy(place: Path, new: Path) -> None:
-    """Copy the files of a folder that are no weights in another form."""
+    """Copy the files of a folder, but no weights in other formats."""
     new.mkdir(exist_ok=True)
     for file in place.iterdir():
         if file.is_file() and file.suffix not in _LEFT_OUT and file.name != "pytorch_model.bin.index.json":
@@ -123,7 +123,7 @@ def _convert(files: Sequence[Path], new: Path) -> int:
     tensors: dict[str, torch.Tensor] = {}
     for file in files:
         try:
-            with warnings.catch_warnings(action="ignore"):  # of pickles in a form that it may not read
+            with warnings.catch_warnings(action="ignore"):  # about pickles in a form that it may not read
                 loaded = torch.load(file, map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError) as error:
             raise ExportError(
@@ -142,7 +142,7 @@ def _convert(files: Sequence[Path], new: Path) -> int:
 
 
 def _same_bits(one: "torch.Tensor", other: "torch.Tensor") -> bool:
-    """Whether tensors are equal, NaN too."""
+    """Whether tensors are equal bit by bit, NaN included."""
     import torch  # noqa: PLC0415
 
     first, second = (tensor.reshape(-1).view(torch.uint8) for tensor in (one, other))
@@ -150,7 +150,7 @@ def _same_bits(one: "torch.Tensor", other: "torch.Tensor") -> bool:
 
 
 def _check_served(new: Path, source: Path) -> None:
-    """Load the copy as the service does; raises ExportError if it cannot be served, with what is wrong."""
+    """Load the copy as the service does; raises ExportError, which says why, if it cannot be served."""
     from model.checkpoints.checkpoint import load_checkpoint  # noqa: PLC0415
     from model.errors import CheckpointError  # noqa: PLC0415
 

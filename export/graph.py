@@ -51,9 +51,9 @@ class TracedEncoder(nn.Module):
         lists: tuple[tuple[Tensor, ...], ...],
         sequence_mask: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """Run padded sequences: inputs as in `input_names`, two groups after the third, to `output_names`.
+        """Run padded sequences, from the inputs in `input_names` to the outputs in `output_names`.
 
-        `lists` has those of each layer.
+        `tokens` groups the lists of tokens of all states, and `lists` the lists of each layer.
         """
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)  # (N,)
         places = self.embeddings.position_rows(positions, input_ids)  # (N,) or (B, N)
@@ -91,17 +91,17 @@ class TracedEncoder(nn.Module):
 
 
 class _Going(NamedTuple):
-    """Which tokens still go on, from layer to layer: int64 (B, N) each."""
+    """Which tokens continue from layer to layer: int64 (B, N) each."""
 
     # 1 for tokens that are attended to, and 0 for padding.
     real: Tensor
     # 1 for all tokens and 0 for padding, if there are short convolutions.
     present: Tensor | None
-    # Where each was in the flattened batch at first, if layers get numbers of hidden state 0.
+    # Where each token was in the flattened batch at first, if layers get inputs from hidden state 0.
     sources: Tensor | None
 
     def select(self, cells: Tensor) -> "_Going":
-        """Return the same of the tokens `cells` (B, N)."""
+        """Return these tensors for the tokens `cells` (B, N) only."""
         real, *others = self
 
         def of(one: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class _Sequences(NamedTuple):
     mask: Tensor
     # Added to the scores, by distance: (H, 2·N − 1).
     bias: Tensor | None
-    # The rows of distances, from 1 − N to N − 1, in the tables of positions: int64 (2·N − 1,).
+    # The rows of the distances 1 − N to N − 1 in the tables of positions: int64 (2·N − 1,).
     rows: Tensor | None
 
 
@@ -147,9 +147,9 @@ class _TracedBlock(nn.Module):
         cells: Tensor,
         given: Tensor | None,
     ) -> tuple[Tensor, _Going, list[Tensor]]:
-        """Run the block on x (B, N, C); `given` is what it gets of hidden state 0, for all tokens there were.
+        """Run the block on x (B, N, C); `given` is its input from hidden state 0, for all original tokens.
 
-        Returns the next x, for the tokens `cells` (B, N) that continue, which they are, and what
+        Returns the next x, for the tokens `cells` (B, N) that continue; which tokens these are; and what
         `_TracedAttention` observes.
         """
         observed: list[Tensor] = []
@@ -174,7 +174,7 @@ class _TracedBlock(nn.Module):
 
 
 class _TracedAttention(nn.Module):
-    """Attention with three products for queries, keys and values, which are observed."""
+    """Attention with separate products for queries, keys and values, which can be observed."""
 
     def __init__(self, encoder: Encoder, attention: SelfAttention) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class _TracedAttention(nn.Module):
         self.position_keys, self.position_queries = map(_turned, vectors)  # (H, D, 2·span) each
 
     def forward(self, x: Tensor, sequences: _Sequences, selected: _Selected) -> tuple[Tensor, list[Tensor]]:
-        """Attend in x (B, N, C): to the output (B, N, C) and the observations.
+        """Attend in x (B, N, C); returns the output (B, N, C) and the observations.
 
         These are softmax weights (B, heads, rows, N), queries and keys (B, heads, N, D) each, and value norms
         (B, heads, N).
@@ -293,8 +293,8 @@ class _TracedAttention(nn.Module):
     def _position_scores(self, q: Tensor, k: Tensor, vectors: list[Tensor | None]) -> Tensor:
         """Compare queries and keys (B, heads, N, D) with those of positions (heads, D, 2·N − 1).
 
-        Returns the terms of the scores, (B, heads, N, N), of `disentangled.position_scores`; there by bucket,
-        and here by distance, of which a graph has as many as the length says.
+        Returns the terms of the scores, (B, heads, N, N), of `disentangled.position_scores`, but by distance
+        instead of by bucket: in a graph, the length decides how many distances there are.
         """
         keys, queries = vectors
         terms = []
@@ -311,7 +311,7 @@ class _TracedAttention(nn.Module):
 
 
 def _turned(vectors: Tensor | None) -> nn.Parameter | None:
-    """Make a table (H, D, R) of vectors of positions (H, R, D).
+    """Transpose vectors of positions (H, R, D) into a table (H, D, R).
 
     ONNX Runtime 1.31 crashes if it fuses a transposition in the graph with a product in float16.
     """
@@ -321,9 +321,9 @@ def _turned(vectors: Tensor | None) -> nn.Parameter | None:
 
 
 def _align(x: Tensor) -> Tensor:
-    """Turn numbers by distance from each row, (B, heads, N, 2·N − 1), into those by column: (B, heads, N, N).
+    """Reorder numbers from distance to the row, (B, heads, N, 2·N − 1), to column: (B, heads, N, N).
 
-    One more column makes the rows, end to end, shift by one at each row (Dai et al. 2019, appendix B).
+    With one more column, the rows, end to end, shift by one at each row (Dai et al. 2019, appendix B).
     """
     count, heads, length, _ = x.shape
     shifted = F.pad(x, (0, 1)).flatten(2)[..., length - 1 :]

@@ -1,7 +1,7 @@
 """Derives the graph that runs interventions from an exported one, whose file of weights it shares.
 
 Nothing is traced again: a few nodes are put before the softmax of each layer that attends, and before W_O.
-They read the further inputs that `model.onnx.names.layer_changes` lists. The graph without interventions
+They read additional inputs, which `model.onnx.names.layer_changes` lists. The graph without interventions
 stays as it is.
 """
 
@@ -18,15 +18,15 @@ from model.onnx import names
 from model.onnx.file import CHANGED
 
 _LOWEST, _ZERO, _SOME, _KEYS = (f"changed.{name}" for name in ("lowest", "zero", "some", "keys"))
-"""Constants: the score of a blocked edge; 0; what is more than no edges; the axis of keys."""
+"""Constants: the score of a blocked edge; 0; a number between no edges and one edge; the axis of keys."""
 _MASK = 3
-"""Which input of the operator Attention hides keys from queries, or is added to their scores."""
+"""The input of the operator Attention that hides keys from queries, or is added to their scores."""
 
 
 def write_interventions(graph: Path, config: EncoderConfig) -> Path:
     """Write the graph for interventions beside an exported one, of any precision; returns its path.
 
-    `config` is that of the encoder. Raises ValueError for a graph that `write_graph` did not write, and
+    `config` is the encoder's. Raises ValueError for a graph that `write_graph` did not write, and
     OSError.
     """
     model = onnx.load(graph, load_external_data=False)
@@ -54,20 +54,20 @@ def _change(graph: GraphProto, config: EncoderConfig, *, half: bool) -> None:
     for place, node in enumerate(nodes):
         graph.node.extend([*before.get(place, ()), node, *after.get(place, ())])
     kind = np.float16 if half and fused else np.float32  # of scores
-    # Half of the lowest number, since scores may be added to it: below all others, and still a number.
+    # Half of the lowest number, since scores may be added to it: the sum is still finite, and the lowest.
     constants = {_LOWEST: np.finfo(kind).min / kind(2), _ZERO: kind(0), _SOME: np.float32(0.5), _KEYS: [-1]}
     graph.initializer.extend(numpy_helper.from_array(np.array(x), name) for name, x in constants.items())
 
 
 def _softmaxes(graph: GraphProto, *, fused: bool) -> list[int]:
-    """Find the node of each of these layers that computes the softmax for the next state, not an output."""
+    """Find the softmax node of each layer that attends: the one for the next state, not for an output."""
     outputs = {output.name for output in graph.output}
     kind = "Attention" if fused else "Softmax"
     return [i for i, x in enumerate(graph.node) if x.op_type == kind and x.output[0] not in outputs]
 
 
 def _next_product(nodes: Sequence[NodeProto], place: int) -> int:
-    """Find the product of the weights of a softmax, which may be cast before."""
+    """Find the product that reads the weights of a softmax, which may be cast before."""
     weights = nodes[place].output[0]
     for i, node in enumerate(nodes):
         if weights in node.input:
@@ -80,7 +80,7 @@ def _next_product(nodes: Sequence[NodeProto], place: int) -> int:
 def _block(layer: int, softmax: NodeProto, place: int, *, hides: bool) -> list[NodeProto]:
     """Give blocked edges the lowest score, in an input of the softmax.
 
-    With `hides` the input has said which keys each query sees, and now becomes what is added to the scores.
+    With `hides`, the input says which keys each query sees; numbers to add to the scores then replace it.
     """
     name, seen = f"changed_{layer}", softmax.input[place]
     queries, keys, *_ = names.layer_changes(layer)

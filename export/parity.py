@@ -1,8 +1,8 @@
 """Compares two backends that should give the same results, in every output, on the same inputs.
 
 Every input runs alone and in batches of mixed lengths. The comparison covers every hidden state, every map of
-every layer in three kinds of weights, every statistic and the sentence vectors. One group of inputs runs with
-interventions.
+every layer in three kinds of weights, every statistic but those of argmax, and the sentence vectors. One
+group of inputs runs with interventions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,10 +40,10 @@ Quantity = Literal[
     "logits",
 ]
 """The quantities that are compared. Differences of attention are absolute; others are divided by the largest
-number, of hidden states by the largest of each, if it is more than 1: float32 has seven digits of it."""
+number (in each hidden state, by its own largest) if that is more than 1: float32 has seven digits of it."""
 
 INTERVENTIONS = "interventions"
-"""The name of the inputs that run with some, which differ with their length."""
+"""The name of the inputs that run with interventions, which depend on their lengths."""
 _WEIGHTS: dict[Weights, Quantity] = {
     "probability": "attention",
     "score": "scores",
@@ -53,7 +53,7 @@ _WEIGHTS: dict[Weights, Quantity] = {
 _HIDDEN = -1e30
 # Numbers that one run may return: 128 MiB.
 _ROOM = 2**25
-# Tokens of the longest sequence, and in a mixed batch.
+# The most tokens of a random sequence, and of a mixed batch.
 _LONGEST = 2048
 _BATCH_TOKENS = 1024
 
@@ -62,7 +62,7 @@ _BATCH_TOKENS = 1024
 class Row:
     """One line of the table: the largest difference among `inputs`, and its `bound` (None: no bound).
 
-    `rounding` is how far PyTorch's own float32 is from float64, if the difference is that from float64, too.
+    `rounding` is how far PyTorch's own float32 is from float64, if `largest` is a difference from float64.
     """
 
     inputs: str
@@ -186,7 +186,7 @@ def _differences(
 
 
 def _interventions(info: ModelInfo, length: int) -> Interventions:
-    """Choose interventions of each kind that a graph runs, one of them a row without keys."""
+    """Choose interventions of each kind that a graph runs; one of them leaves a row without keys."""
     layers, heads = info.attention_layers, info.heads
     head, token, others = length % heads, length // 2, tuple(range(length))
     layer, following = (layers[number % len(layers)] for number in (length, length + 1))

@@ -43,11 +43,11 @@ Step = Callable[[str], AbstractContextManager[None]]
 """Reports the name of a step while a `with` block runs, and then how long it took."""
 
 _FIRST, _FEW = "first texts", 12
-"""What is compared first in int8, before minutes are spent on a large model: so many of the texts."""
+"""In int8, this many texts are compared first, before minutes are spent on a large model."""
 _EVERY = 15
-"""Which of the texts also run with interventions: every fifteenth."""
+"""Every fifteenth text also runs with interventions."""
 _ORDERS = 6
-"""In how many orders PyTorch adds up at most, to tell how much float32 rounds."""
+"""The most orders in which PyTorch adds up numbers, to tell how much float32 rounds."""
 
 
 class ParityMissed(ExportError):
@@ -169,7 +169,7 @@ def _name(source: str, folder: Path) -> str:
 def _compare(checkpoint: Checkpoint, new: Path, precision: Precision) -> list[Row]:
     """Run the exported folder as the service would, beside the model itself, loaded anew.
 
-    In int8 a few texts run first: if these miss a bound, they alone are compared.
+    In int8, a few texts run first: if these miss a bound, only they are compared.
     """
     # Both run at once, each on half of the cores, and numpy on one thread: with more threads than cores,
     # most of them would wait.
@@ -186,9 +186,9 @@ def _compare(checkpoint: Checkpoint, new: Path, precision: Precision) -> list[Ro
 
 
 def _judge(rows: Sequence[Row], folder: Path, task: str | None, new: Path) -> list[Row]:
-    """Compare what missed its bound with float64, and so PyTorch in float32: with its kernels and without.
+    """Compare what missed its bound with float64, and also several ways in which PyTorch runs in float32.
 
-    And without, with sums in other orders.
+    They are: with native kernels, without them, and without them but with sums in other orders.
     """
     threads = max(1, torch.get_num_threads() // 2)
 
@@ -211,7 +211,7 @@ def _judge(rows: Sequence[Row], folder: Path, task: str | None, new: Path) -> li
 
 
 def _inputs(checkpoint: Checkpoint, info: ModelInfo) -> dict[str, list[Encoding]]:
-    """Return what is compared, by the names of the bounds."""
+    """Return the inputs that are compared, keyed by the names of the bounds."""
     config = checkpoint.encoder.config
     return {
         RANDOM: random_encodings(info, config.vocab_size, config.segments),

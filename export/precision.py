@@ -1,4 +1,4 @@
-"""The precisions of an exported graph: how it is made of the encoder, and how close to PyTorch it must be."""
+"""The precisions of an exported graph: how an encoder becomes one, and how close to PyTorch it must be."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from model.onnx.vnni import NO_VNNI, has_exact_eight_bits
 Dtype = Literal["float32", "float16", "int8"]
 """The dtype of the matrix products."""
 RANDOM, REAL = "random tokens", "texts"
-"""What is compared."""
+"""The names of inputs that are compared."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Precision:
         return "export in float32"
 
     def check(self, processors: Processors) -> None:
-        """Raise ExportError where the graph could not be compared."""
+        """Raise ExportError if the graph could not be compared on this machine."""
         if self.quantized and processors != "any" and not has_exact_eight_bits():
             raise ExportError(
                 f"The graph for {processors} cannot be compared here: {NO_VNNI}. Export it with --for any, "
@@ -51,7 +51,7 @@ class Precision:
     def write(
         self, encoder: Encoder, folder: Path, described: Mapping[str, object], processors: Processors
     ) -> None:
-        """Write the graphs of an encoder, which is changed, with a description in their metadata."""
+        """Write the graphs of an encoder, with a description in their metadata; this changes the encoder."""
         if self.traced != torch.float32:
             encoder.reduce_precision(self.traced)
         about = {DTYPE_KEY: str(self.traced).removeprefix("torch."), **described}

@@ -1,7 +1,7 @@
-"""Judges differences that exceed their bounds by what float32 itself rounds, with float64 as the reference.
+"""Judges differences that exceed their bounds by how much float32 itself rounds, compared with float64.
 
-Massive activations (Sun et al. 2024) of which a sum cancels leave few digits in float32, whoever computes
-it: two exact programs then differ by more than any bound for other models.
+A sum in which massive activations (Sun et al. 2024) cancel has few correct digits in float32, whoever
+computes it: two correct programs then differ by more than any bound that suits other models.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,10 +18,10 @@ from model.encoder.feed_forward import FeedForward
 from model.encoder.linear import Linear
 
 Place = tuple[str, Quantity]
-"""Of a row: the name of its inputs, and what is compared."""
+"""What identifies a row: the name of its inputs, and the quantity that is compared."""
 
 FACTOR = 4.0
-"""How many times as far from float64 as PyTorch's float32 a graph may be: both are chance, of one size."""
+"""How many times as far from float64 as PyTorch's float32 a graph may be: both errors are random."""
 MOST = 0.1
 """The largest difference that is accepted: beyond it, a wrong graph could not be told from a right one."""
 
@@ -33,11 +33,11 @@ def judge(
     written: Backend,
     inputs: Mapping[str, Sequence[Encoding]],
 ) -> list[Row]:
-    """Compare what missed its bound with `exact`: `written`, and PyTorch's ways to compute in `float32`.
+    """Compare `written` and PyTorch's ways to compute in `float32` with `exact`, where a bound was missed.
 
-    Returns all rows. Those that had missed are differences from `exact`; their bound is the larger of two,
+    Returns all rows. Those that had missed now have differences from `exact`; their bound is the larger of
     their own and `FACTOR` times the difference of the way that rounds most, up to `MOST`. Ways are tried
-    until nothing is missed: with one alone, a sum may have been lucky.
+    until no bound is missed: with only one way, a sum may have been lucky.
     """
     missed = {row.inputs for row in rows if not row.ok}
     some = {name: encodings for name, encodings in inputs.items() if name in missed}
@@ -61,9 +61,9 @@ def _judged(row: Row, ours: Mapping[Place, float], rounding: Mapping[Place, floa
 
 
 def reorder(encoder: Encoder, seed: int) -> None:
-    """Change the order in which an encoder adds up numbers, and nothing else: its float32 rounds otherwise.
+    """Change only the order in which an encoder adds up numbers, so that its float32 rounds differently.
 
-    The inner components of each feed-forward layer, and those of the values of all heads, change places.
+    The inner components of each feed-forward layer, and those of the values of all heads, are permuted.
     """
     generator, config = torch.Generator().manual_seed(seed), encoder.config
     queries, keys, values = config.qkv_rows
@@ -86,7 +86,7 @@ def _in_each(order: Tensor, heads: int) -> Tensor:
 
 
 def _move(before: Linear, after: Linear, rows: Tensor, columns: Tensor) -> None:
-    """Give the outputs of a layer other places, and those that the next layer reads."""
+    """Permute the outputs of a layer, and in the same way the inputs of the next layer."""
     before.weight.data = before.weight[rows]
     if before.bias is not None:
         before.bias.data = before.bias[rows]

@@ -1,4 +1,4 @@
-"""Similarities of queries and keys in operators that ONNX has: it has none for pairwise distances."""
+"""Compares queries and keys with operators that ONNX has: it has none for pairwise distances."""
 
 from collections.abc import Callable
 
@@ -43,12 +43,12 @@ def compare(q: Tensor, k: Tensor, similarity: AttentionSimilarity, scale: float)
 
 def _sum_of_differences(q: Tensor, k: Tensor, size: Callable[[Tensor], Tensor]) -> Tensor:
     """Sum the sizes of the differences of components: q (B, H, N, D), k (B, H, M, D) to (B, H, N, M)."""
-    # Components of zeros, which differ by nothing, fill the last part.
+    # Zeros, whose difference is 0, fill up the last part.
     padded = (F.pad(x, (0, -x.shape[-1] % _AT_ONCE)) for x in (q, k))
     total = torch.zeros(())
     for some, others in zip(*(torch.split(x, _AT_ONCE, dim=-1) for x in padded), strict=True):
         total = total + size(some[..., :, None, :] - others[..., None, :, :])  # (B, H, N, M, _AT_ONCE)
-    # Added up by slices: ONNX Runtime's reductions leave an array without elements as it is.
+    # Added up by halves: ONNX Runtime's reductions leave an array without elements as it is.
     while total.shape[-1] > 1:
         first, second = total.chunk(2, dim=-1)
         total = first + second

@@ -52,7 +52,7 @@ class Operations(Protocol):
         ...
 
     def weigh(self, scores: Array) -> tuple[Array, Array | None]:
-        """Softmax over the last axis, as unscaled numbers (…, N) and a factor for each row (…).
+        """Compute the softmax over the last axis, as unscaled numbers (…, N) and a factor for each row (…).
 
         The largest score of each row must be 0, which saves a pass. The factor is None if all are 1.
         """
@@ -79,9 +79,9 @@ class Operations(Protocol):
         ...
 
     def maxima(self, x: Array, starts: IntArray, axis: int) -> Array:
-        """The maximum along an axis from each start to before the next, the last to the end; NaN stays NaN.
+        """The maximum of each run along an axis, from its start to before the next start; NaN stays NaN.
 
-        `starts` (m,) is strictly increasing; the axis is then m long.
+        `starts` (m,) is strictly increasing, and the last run goes to the end. The axis becomes m long.
         """
         ...
 
@@ -148,10 +148,10 @@ class Operations(Protocol):
         ...
 
     def candidates(self, x: Array, above: FloatArray, most: int) -> tuple[IntArray, IntArray, FloatArray]:
-        """Find the `most` largest numbers of each row of (rows, V) that are above that of `above` (rows,).
+        """Find the `most` largest numbers in each row of (rows, V) that exceed the row's number in `above`.
 
-        Returns rows and columns, in order, and numbers, in numpy; perhaps of more than `most`, and always of
-        all those that equal the smallest of these.
+        `above` is (rows,). Returns rows and columns, in order, and numbers, in numpy. There may be more than
+        `most`; all numbers that tie with the smallest of the `most` are included.
         """
         ...
 
@@ -215,8 +215,8 @@ class NumpyOperations:
         return np.asarray(x.max(axis, keepdims=True))
 
     def maxima(self, x: FloatArray, starts: IntArray, axis: int) -> FloatArray:
-        """The maximum along an axis from each start to before the next; NaN stays NaN."""
-        # One call for each: `reduceat` does not compare several numbers at a time.
+        """The maximum of each run along an axis, from its start to before the next start; NaN stays NaN."""
+        # One call for each run: `reduceat` compares only one number at a time.
         stops = [*starts[1:].tolist(), x.shape[axis]]
         spans = [slice(start, stop) for start, stop in zip(starts.tolist(), stops, strict=True)]
         return np.stack([self.take(x, span, axis).max(axis) for span in spans], axis)
@@ -304,12 +304,12 @@ class NumpyOperations:
     def candidates(
         self, x: FloatArray, above: FloatArray, most: int
     ) -> tuple[IntArray, IntArray, FloatArray]:
-        """Find the `most` largest numbers of each row of (rows, V) that are above that of `above`."""
+        """Find the `most` largest numbers of each row of (rows, V) that exceed the row's one in `above`."""
         larger = x > above[:, None]
         if np.count_nonzero(larger) > len(x) * most and most < x.shape[1]:
             place = x.shape[1] - most
             larger &= x >= np.partition(x, place, -1)[:, place, None]
-        places = np.flatnonzero(larger)  # ten times as fast as by rows and columns
+        places = np.flatnonzero(larger)  # ten times as fast as finding rows and columns
         return *np.divmod(places, x.shape[1]), x.ravel()[places]
 
 

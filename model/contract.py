@@ -36,7 +36,7 @@ STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last"]
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
-"""What requests may choose: one mode, or `mean_max` for the two of them."""
+"""The poolings that requests may choose: one mode, or `mean_max` for `mean` and `max` together."""
 HeadKind = Literal[
     "classification", "token_classification", "masked_words", "autoencoder", "late_interaction", "hybrid"
 ]
@@ -56,9 +56,9 @@ class Encoding:
     `offsets` count Unicode code points in the text that a token comes from; special and prompt tokens have
     [0, 0]. `word_ids` start at 0 in each text of a pair and are None for special and prompt tokens. `special`
     marks tokens added by the tokenizer: a literal "[SEP]" in a text is not. `prompt_length` counts the
-    leading tokens of the prompt, special ones included, and `original_length` those before truncation.
-    For late interaction, `vector_rows` are the tokens with a vector, which `token_pooling` makes fewer, and
-    `unattended` counts the last tokens that attend to the others, but that no token attends to.
+    leading tokens of the prompt, special ones included; `original_length` is the length before truncation.
+    For late interaction, `vector_rows` are the tokens that have a vector, `token_pooling` says how to pool
+    these, and `unattended` counts the tokens at the end that attend to others, but that no token attends to.
     """
 
     token_ids: list[int]
@@ -98,11 +98,11 @@ class AttentionWant:
     `weights` are the softmax weights, the scaled scores before the softmax, or the norms of the weighted
     values. With `aggregate` "rollout" there is one map, over layers 0 to the largest of `layers`. A word's
     row is the mean of its pieces' rows; its column is the sum of their columns. `renormalize` makes each row
-    sum to 1; `top_k` keeps its largest weights. For both, a column counts as often as it is listed.
+    sum to 1; `top_k` keeps each row's largest weights. For both, a column counts as often as it is listed.
     `thumbnail` divides the listed rows, and columns, into at most that many cells, each the largest of its
-    weights, without `top_k`. `edges` keeps those weights alone, each by its row and its column, listed once.
-    `dtype` is that of the map, for numbers up to 1; uint8 counts 255ths. `vectors` are read of the same
-    layers, heads, rows and columns, which are then tokens; without `maps`, nothing else is.
+    weights; not with `top_k`. `edges` keeps only the weights of these (row, column) pairs, each listed once.
+    `dtype` is the map's, for numbers up to 1; uint8 counts 255ths. `vectors` are read from the same layers,
+    heads, rows and columns, which must then be tokens; without `maps`, only they are read.
     """
 
     layers: tuple[int, ...]
@@ -144,10 +144,10 @@ class LogitsWant:
 
 @dataclass(frozen=True, slots=True)
 class SparseWant:
-    """The `top_k` largest weights of words, or features; None: all above 0, or what the folder keeps.
+    """The `top_k` largest weights of words or features; None: all above 0, or as many as the folder keeps.
 
     `sparse_ids` int32 (k,) and `sparse_weights` float32 (k,), largest first, ties by id. With `table`, a
-    table has them for a query's tokens alone. `skip` is as in `SentenceWant`, for an autoencoder's features.
+    query's tokens are only looked up in a table. `skip` is as in `SentenceWant`, for autoencoders' features.
     """
 
     top_k: int | None = None
@@ -159,7 +159,7 @@ class SparseWant:
 class ChunksWant:
     """One vector for each span [start, stop) of tokens, pooled with `mean`: `chunks` (spans, E).
 
-    Dense layers follow, and what `SentenceWant` says of the others; with `means` nothing: (spans, C).
+    Dense layers follow, then `dimensions` and `normalize`; with `means`, none of these: (spans, C).
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -174,12 +174,12 @@ HeadWant = LogitsWant | SparseWant | TokenVectorsWant | ChunksWant | Contributio
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What one sequence must return. It travels with the sequence through shared batches.
+    """What one sequence must return; travels with the sequence through shared batches.
 
     All indices are non-negative and already checked against the model, and so is `task`, one of the model's:
-    the sequence runs with the adapter of that task, or without one if it is None. `interventions` change its
-    run, and no other: all that is returned is that of the run with them. With a `gradient` only
-    `Output.heads["gradient"]` (N,) and `["value"]` (1,) are returned, of the score of what is wanted.
+    the sequence runs with the adapter of that task, or without one if it is None. `interventions` change
+    only this sequence's run, and everything returned is from the changed run. With a `gradient`, only
+    `Output.heads["gradient"]` (N,) and `["value"]` (1,) are returned, for the score of what is wanted.
     """
 
     sentence: SentenceWant | None = None
@@ -194,12 +194,12 @@ class Want:
 
     @property
     def passes(self) -> int:
-        """How many plain passes of the sequence take about as long."""
+        """Roughly how long the run takes, in plain passes of the sequence."""
         passes = 1 if self.gradient is None else self.gradient.passes
         return passes if self.lens is None else passes + self.lens.passes
 
     def states(self, last: int) -> set[int]:
-        """Return the numbers of the hidden states that are read; `last` is that of the last one."""
+        """Return the numbers of the hidden states that are read; `last` is the number of the last one."""
         pooled = self.sentence.layers if self.sentence is not None else ()
         predicted = self.lens.layers if self.lens is not None else ()
         return {*self.token_layers, *pooled, *predicted, *((last,) if self.heads else ())}
@@ -223,10 +223,10 @@ class Output:
     """The results of one sequence, as C-contiguous arrays, float32 unless stated otherwise.
 
     `sentence` (dimensions,); `tokens` (layers, N, C); `attention` (layers, heads, queries, keys) in the
-    want's dtype, without the heads axis if heads were aggregated and (queries, keys) for a rollout, with one
-    axis of `edges` for the last two if the want has them; `top` replaces it with a `top_k`, and `thumbnails`
-    with a `thumbnail`, in cells; `summary` has statistics by name, each (layers, heads).
-    `heads` are the arrays of the wanted heads and lens, by the names that the wants give them, and of wanted
+    want's dtype, without the heads axis if heads were aggregated, and (queries, keys) for a rollout; one axis
+    of edges replaces the last two if the want has `edges`. With a `top_k`, `top` replaces `attention`; with a
+    `thumbnail`, `thumbnails` do, in cells. `summary` has statistics by name, each (layers, heads).
+    `heads` has the arrays of wanted heads and the lens, under the names that the wants give, and of wanted
     vectors: `query_vectors` (layers, heads, rows, D), `key_vectors` (layers, heads, columns, D) and
     `output_norms` (layers, heads, rows).
     `finite` is False if there was a NaN or an infinity, which the dtype of a map may hide.
@@ -255,7 +255,7 @@ class Batch:
     cu_seqlens: NDArray[np.int64]
     wants: tuple[Want, ...]
     unattended: tuple[int, ...] = ()
-    """For each sequence, how many last tokens no token attends to; empty if none has any."""
+    """For each sequence, how many tokens at its end no token attends to; empty if no sequence has any."""
 
     @classmethod
     def pack(cls, encodings: Sequence[Encoding], wants: Sequence[Want]) -> "Batch":
@@ -278,8 +278,8 @@ class Batch:
 class HeadInfo:
     """Describes the head of a model: the `labels` of a classifier, in the order of its logits.
 
-    `activation` makes scores of logits. A token's vector, or a sparse one, has `size` numbers; `kept` of it
-    stay by default. `query_table` is the role of texts that name none. `interaction` scores token vectors.
+    `activation` turns logits into scores. A token's vector, or a sparse one, has `size` numbers; `kept` stay
+    by default. `query_table` is the role of texts sent without one. `interaction` scores token vectors.
     """
 
     kind: HeadKind
@@ -295,19 +295,19 @@ class HeadInfo:
 class ModelInfo:
     """Describes a served model, for `/info` and for checking requests.
 
-    `attention_layers` are those whose attention can be read, from 0. `sentence_size` is that of a vector
-    under the model's own pooling. `dense` says that steps such as linear layers follow the pooling, and
-    accept only vectors of the pooled size. `differentiable`: only hidden state 0 is read of the embeddings.
-    `provider` is the runtime's, None if it has one. `exposes_attention` says that every hidden state and the
+    `attention_layers` are the layers, from 0, whose attention can be read. `sentence_size` is the size of a
+    vector under the model's own pooling. `dense`: steps such as linear layers follow the pooling, and accept
+    only vectors of the pooled size. `differentiable`: the embeddings are read only through hidden state 0.
+    `provider` is the runtime's, None if it has only one. `exposes_attention`: every hidden state and the
     attention can be read; if False, only the last hidden state can, and without `exposes_tokens` not even
-    that: the graph returns sentence vectors alone, pooled as `pooling` says, empty if not known. `kernels` is
+    that: the graph returns only sentence vectors, pooled as `pooling` says, empty if not known. `kernels` is
     the instruction set of the native kernels, None without them; `no_kernels` says why. `tasks` names the
-    adapters, `default_task` that of sequences without a task. `similarity` compares sentence vectors;
+    adapters, `default_task` the one for requests without a task. `similarity` compares sentence vectors;
     `no_ranking` is why texts cannot be ranked by them, None if they can. `nonlinear` names a step after
-    pooling that is not linear; `mask_token` and `padding_token` are their ids. `pairs_take_prompt`: some chat
-    templates have no place for one. `weight_bytes` is the size of weights or graph, `parameters` their
-    number, None in a graph. `processors`: those of an int8 graph. `head_sizes`: D of each layer;
-    `score_scale` multiplies dot products, None: 1/√D. `has_lens`: the predictor reads every hidden state.
+    pooling that is not linear; `mask_token` and `padding_token` are ids. `pairs_take_prompt`: False if a chat
+    template has no place for a prompt. `weight_bytes` is the size of weights or graph, `parameters` their
+    number, None in a graph. `processors`: what an int8 graph is for. `head_sizes`: D of each layer;
+    `score_scale` multiplies dot products, None: 1/√D. `has_lens`: the predictor can read every hidden state.
     """
 
     family: str
@@ -387,14 +387,14 @@ class Backend(Protocol):
         """Return the cost, in tokens with padding, of running sequences of these lengths together."""
 
     def finish(self, means: FloatArray, want: ChunksWant) -> FloatArray:
-        """Make the vectors of chunks (spans, E) of the means (spans, C) of their last hidden states."""
+        """Turn the means of the chunks' last hidden states (spans, C) into their vectors (spans, E)."""
 
     def trim_memory(self) -> None:
         """Return the memory kept for later batches to the operating system; called after idle time."""
 
     @property
     def prepares_short(self) -> bool:
-        """Whether native kernels run the layers in one call, and what a short text needs is kept ready."""
+        """Whether native kernels run the layers in one call, with what a short text needs kept ready."""
 
     def end_helpers(self) -> None:
-        """End the threads that passes of the calling thread have started; the next pass starts others."""
+        """End the threads that the calling thread's passes have started; the next pass starts new ones."""

@@ -7,7 +7,7 @@ from pathlib import Path
 def group_files(root: Path, controller: str, *, v2: str, v1: str) -> Iterator[Path]:
     """Name the files of a limit in this process's group and in the groups around it, the innermost first.
 
-    `v2` and `v1` are the file's names in the two versions of control groups. Files may not exist: in a
+    `v2` and `v1` are the file's names in the two versions of control groups. Files may be missing: in a
     container, the group's path may be that of the host. `root` is the root of the file system.
     """
     for line in read_lines(root / "proc/self/cgroup"):
@@ -19,7 +19,7 @@ def group_files(root: Path, controller: str, *, v2: str, v1: str) -> Iterator[Pa
 
 
 def read_lines(path: Path) -> list[str]:
-    """Read the lines of a file of the kernel; none if there is no such file."""
+    """Read the lines of a kernel file; none if there is no such file."""
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

@@ -1,11 +1,11 @@
-"""What is known of devices and dtypes before PyTorch is imported, which takes seconds."""
+"""Checks devices and dtypes without importing PyTorch, which takes seconds."""
 
 from pathlib import Path
 
 from model.errors import Unsupported
 
 _OTHER_DRIVERS = ("/dev/dxg", "/dev/kfd")
-"""The device files of drivers that do not have one for each GPU."""
+"""The device files of drivers that do not create one for each GPU."""
 
 
 def check_possible(device: str, dtype: str) -> None:

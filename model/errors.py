@@ -5,7 +5,7 @@
     ├── InputError          one input that cannot be run
     │   ├── InputTooLong    more tokens than the model reads, and the caller turned truncation off
     │   ├── InputTooSlow    a text that the tokenizer would take too long for
-    │   ├── NoTokens        a text of which nothing is left to run
+    │   ├── NoTokens        a text that leaves no token to run
     │   └── OutOfRange      an index (layer, head, position) that this model or input does not have
     ├── Unsupported         the request is valid, but this model cannot do it
     ├── OutOfMemory         the device lacks the memory for a batch; a smaller batch may fit
@@ -38,7 +38,7 @@ class InputError(ModelError):
 class InputTooLong(InputError):
     """An input of `actual` tokens for a model that reads at most `limit`.
 
-    `advice` says how to have it cut, for callers with another option than `truncate`; "" if they have none.
+    `advice` says how to have it cut, for callers whose option is not `truncate`; "" if they have none.
     `way_out` says what to do instead of shortening or cutting it. Callers may set both, as they set `field`.
     """
 
@@ -58,9 +58,9 @@ class InputTooLong(InputError):
 
 
 class InputTooSlow(InputError):
-    """An input with `actual` characters, such as spaces, that the tokenizer searches for too long.
+    """An input with long runs of characters, such as spaces, that the tokenizer would search for too long.
 
-    `limit` of them in a row could be searched; `expression` would need about `seconds` for all.
+    It has `actual` of them; `limit` in a row are allowed. `expression` would take about `seconds` for all.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class InputTooSlow(InputError):
 
 
 class NoTokens(InputError):
-    """A text that the tokenizer makes no token of, as some do of an empty one."""
+    """A text that the tokenizer turns into no tokens, as some tokenizers do with an empty text."""
 
     def __init__(self, *, field: str) -> None:
         super().__init__(
@@ -119,4 +119,4 @@ class InferenceError(ModelError):
 
 
 class NotFinite(InferenceError):
-    """The model produced NaN or infinity for one input, by itself or with what was changed in the run."""
+    """The model produced NaN or infinity for one input, by itself or because of changes made to the run."""

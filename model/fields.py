@@ -62,7 +62,7 @@ def switch(config: Mapping[str, Any], name: str, *, default: bool) -> bool:
 
 
 def switch_of(file: Path, config: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    """Do what `switch` does, with the file that has the field in the error."""
+    """Do what `switch` does, but name the file in the error."""
     try:
         return switch(config, name, default=default)
     except CheckpointError as error:

@@ -18,9 +18,9 @@ from model.errors import CheckpointError
 JSON_BYTES = 16 * 2**20
 """The largest JSON file that is read, except tokenizer.json; real ones reach a few megabytes."""
 _BRACKETS = 4_000_000
-# Each becomes an object of 64 bytes or more; the merges of the largest vocabularies are half a million lists.
+# Each makes an object of 64 bytes or more; the merges of the largest vocabularies are half a million lists.
 _OBJECTS = 1_000_000
-# Each takes microseconds; the largest published files have thousands.
+# Each takes microseconds to read; the largest published files have thousands.
 _SAID = 200
 _WHOLE = "fetch the model again, with all its files"
 

@@ -20,7 +20,7 @@ def count_cores(root: Path = Path("/")) -> int:
 
 
 def _quotas(root: Path) -> list[float]:
-    """Read how many cores' time this process's control groups may use, where that is limited."""
+    """Read the CPU quotas of this process's control groups, in cores; groups without a limit are left out."""
     quotas = []
     for path in group_files(root, "cpu", v2="cpu.max", v1="cpu.cfs_quota_us"):
         words = [word for line in read_lines(path) for word in line.split()]
@@ -35,7 +35,7 @@ def choose_lanes(cores: int) -> int:
     """Choose how many batches run side by side on a CPU: one per core, up to four, leaving few cores idle.
 
     A product on one core never waits for other cores, nor for the processes that share them: 7 to
-    37 % faster than one batch on two cores (`benchmarks/passes/forward.py`). With more than a few lanes, they
-    would wait for the interpreter lock.
+    37 % faster than one batch on two cores (`benchmarks/passes/forward.py`). More than a few lanes would wait
+    for the interpreter lock.
     """
     return max(range(1, min(cores, _MOST_LANES) + 1), key=lambda lanes: (cores // lanes * lanes, lanes))

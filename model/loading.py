@@ -41,8 +41,8 @@ def load_model(
 
     `source` is as for `resolve`, or the path of an .onnx file. `threads` is the number of cores to use
     (None: all). `native=False` turns the native kernels off.
-    `strict` refuses keys of its files that no table has. One thread may load a model at a time, because what
-    was read of its file is released (`model.memory`).
+    `strict` refuses keys of its files that no table lists. Only one thread may load a model at a time,
+    because the pages read from its files are released (`model.memory`).
     """
     path, graph = find_model(source, kind)
     tokenizer: TextTokenizer
@@ -69,7 +69,7 @@ def prepare_model(
     strict: bool = False,
     folder: Path | None,
 ) -> Callable[[], tuple[TextTokenizer, Backend]]:
-    """Load what forked processes can share, and return how each of them gets its model; raises ModelError.
+    """Load what forked processes can share; returns what each calls to get its model, raises ModelError.
 
     With PyTorch on a CPU all weights are loaded and prepacked here, on one thread: threads do not survive a
     fork. A graph for a CPU is written to `folder` with packed weights, and each process maps that file;

@@ -19,7 +19,7 @@ _MADV_DONTNEED = 4
 def _without_collections() -> Iterator[None]:
     """Collect no garbage inside the `with` block.
 
-    A model that is gone may hold mappings until then, and what is allocated at their addresses would be lost.
+    Collecting an unused model may unmap its files; what is then allocated at their addresses would be lost.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -32,11 +32,11 @@ def _without_collections() -> Iterator[None]:
 
 @_without_collections()
 def release_file_pages(*, only_weights: bool = False) -> None:
-    """Release the pages of mapped files: weights that were laid out elsewhere, and code of the start.
+    """Release the pages of mapped files: weights that were laid out elsewhere, and code that startup ran.
 
-    Nothing is lost: a page that is read again is mapped again. No other thread may map or unmap files
-    meanwhile, or with `only_weights` load a model: the weights of served ones stay mapped, since in eight
-    bits observing attention reads nearly all of them. A no-op if the system is not Linux.
+    Nothing is lost: a page that is read again is mapped again. Meanwhile, no other thread may map or unmap
+    files or, with `only_weights`, load a model. The weights of served models stay mapped, since observing
+    attention in eight bits reads nearly all of them. A no-op if the system is not Linux.
     """
     _release(_mappings(only_weights=only_weights))
 
@@ -44,13 +44,13 @@ def release_file_pages(*, only_weights: bool = False) -> None:
 class WeightPages:
     """The pages of mapped weights, to be released again and again while a model is laid out elsewhere.
 
-    To find the mappings takes the system tens of milliseconds with a gigabyte of them, so it is done once,
-    and only those of given tensors count, which stay mapped: where another's were, there may be other memory
-    by then.
+    The mappings are found only once, as that takes the system tens of milliseconds for a gigabyte of them.
+    Only those of the given tensors are released, since these stay mapped: where another tensor was mapped,
+    there may be other memory by then.
     """
 
     def __init__(self, tensors: Iterable[Sequence[Any]]) -> None:
-        """Take the tensors of PyTorch that are laid out; the caller keeps them as long as it uses this."""
+        """Take the PyTorch tensors that are laid out; the caller must keep them while it uses this object."""
         self._addresses = [tensor.data_ptr() for parts in tensors for tensor in parts]
         self._mappings: list[tuple[int, int]] | None = None
 
@@ -66,7 +66,7 @@ class WeightPages:
 
 
 def _mappings(*, only_weights: bool) -> list[tuple[int, int]]:
-    """Find what can be released now; nothing if the system is not Linux."""
+    """Find the mappings that can be released now; none if the system is not Linux."""
     try:
         smaps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -81,10 +81,10 @@ def _release(mappings: Iterable[tuple[int, int]]) -> None:
 
 
 def unchanged_mappings(smaps: str, *, only_weights: bool = False) -> Iterator[tuple[int, int]]:
-    """Find the mappings, start and end, of files that nothing writes, in /proc/self/smaps (proc(5)).
+    """Find, in /proc/self/smaps (proc(5)), the start and end of each mapping of a file that nothing writes.
 
-    With `only_weights` those of other files are left out. A mapping with changed pages of its own, in memory
-    or swapped out, is always left out: relocations or breakpoints would be lost.
+    With `only_weights`, only files of weights count. A mapping with changed pages of its own, in memory or
+    swapped out, is always left out: relocations or breakpoints would be lost.
     """
     for entry in filter(None, _ENTRY.split(smaps)):
         head, *lines = entry.splitlines()
@@ -102,7 +102,7 @@ def unchanged_mappings(smaps: str, *, only_weights: bool = False) -> Iterator[tu
 def trim_memory() -> None:
     """Have glibc return all freed memory to the system; a no-op with other C libraries.
 
-    Otherwise, large blocks freed from among small ones still in use would be kept forever. It takes about ten
+    Otherwise, large freed blocks between small ones still in use would be kept forever. It takes about ten
     milliseconds per hundred megabytes.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -1,4 +1,4 @@
-"""How far a pass is, for the threads that watch it, and how they end it."""
+"""Lets threads watch how far a pass is, and end it."""
 
 import ctypes
 import threading
@@ -26,15 +26,15 @@ class Progress:
     def __init__(self) -> None:
         self._counters = Counters()
         self.address = ctypes.addressof(self._counters)
-        """Of the counters, for native code; valid while this object lives."""
+        """The address of the counters, for native code; valid while this object lives."""
         self.shared_tokens = 0
-        """How many tokens of sequences are not run, because others of the batch begin with them."""
+        """How many tokens are not run, because other sequences of the batch begin with the same ones."""
         self._lock = threading.Lock()
         self._end: Callable[[], None] | None = None
 
     @property
     def steps(self) -> int:
-        """Grows whenever something is finished, so a pass in which it stands still may hang.
+        """A count that grows whenever something is finished; while it stands still, the pass may hang.
 
         Native code counts many times a second however long a text is, PyTorch's modules once a layer, and
         ONNX Runtime, which does not tell how far a run is, once for each run of the graph.
@@ -74,7 +74,7 @@ class Progress:
 
     @contextmanager
     def ended_by(self, end: Callable[[], None]) -> Iterator[None]:
-        """Have `stop` also call `end` inside the `with` block; raises Stopped instead if it came before.
+        """Have `stop` also call `end` inside the `with` block; raises Stopped if `stop` was called before.
 
         `end` must be quick, as other threads call it.
         """

@@ -33,9 +33,9 @@ _LOOKED_UP = Want(heads=(SparseWant(table=True),))
 
 
 def check_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None:
-    """Encode a few texts; raises CheckpointError if that fails, or gives a NaN or an infinity."""
+    """Run a few texts; raises CheckpointError if that fails, or gives a NaN or an infinity."""
     info = backend.info
-    # Of an empty text there may be no token, which a request for it is told.
+    # An empty text may have no tokens; a request with one gets an error that says so.
     encodings = [one for one in tokenizer.encode(_TEXTS) if len(one)]
     sentence = SentenceWant(info.pooling, (info.layers,), info.normalize)
     heads = () if info.head is None or info.head.kind not in _HEADS else (_HEADS[info.head.kind],)
@@ -64,6 +64,6 @@ def check_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None
 
 
 def _arrays(output: Output) -> Iterator[FloatArray]:
-    """Yield the numbers of an output that may be wrong."""
+    """Yield the arrays of an output in which a NaN or an infinity may be."""
     yield from (array for array in (output.sentence, output.tokens) if array is not None)
     yield from (array for array in output.heads.values() if array.dtype == np.float32)

@@ -27,7 +27,7 @@ class LoadError(Exception):
 
 @dataclass(frozen=True)
 class Measured:
-    """What was answered to requests of one text each; latencies are of answers with a 200."""
+    """The answers to requests of one text each; latencies are those of answers with a 200."""
 
     texts_per_s: float
     p50_ms: float
@@ -39,7 +39,7 @@ class Measured:
 def measure(
     address: tuple[str, int], requests: Sequence[bytes], connections: int, seconds: float
 ) -> Measured:
-    """Send requests in turn on this many connections; a fifth of the time before does not count.
+    """Send requests in turn on this many connections for `seconds`, after a fifth of that as a warm-up.
 
     Raises LoadError if none is answered with a 200, and OSError without a connection.
     """
@@ -68,7 +68,7 @@ def measure(
 
 
 def _answered(selector: selectors.BaseSelector) -> Iterator[tuple["_Connection", float]]:
-    """Wait for bytes; yield the connections whose answers are complete with them, and the time."""
+    """Wait for bytes; yield each connection whose answer they complete, and the time."""
     ready = selector.select(_ANSWER_S)
     if not ready:
         raise LoadError(f"nothing was answered within {_ANSWER_S:g} s")
@@ -84,7 +84,7 @@ class _Connection:
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=_ANSWER_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.settimeout(None)  # with one, each call would ask the system twice
+        self.socket.settimeout(None)  # with a timeout, each call would ask the system twice
         self.received = b""
         self.sent_at = 0.0
         self._size = 0

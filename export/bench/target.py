@@ -1,4 +1,4 @@
-"""The service that is measured: one that is running, or one that is started for it."""
+"""The service that is measured: one that is running, or one that is started for the measurement."""
 
 import os
 import socket
@@ -64,7 +64,7 @@ class Target:
 
 @contextmanager
 def started(models: Sequence[str]) -> Iterator[Target]:
-    """Start a service on a free port, with the settings of the environment but keys; raises LoadError."""
+    """Start a service on a free port, with the environment's settings but no API keys; raises LoadError."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

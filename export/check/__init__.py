@@ -1,1 +1,1 @@
-"""`headlight check`: whether a model can be served, how, and what is made of the settings in its files."""
+"""`headlight check`: whether and how a model can be served, and what becomes of the settings in its files."""

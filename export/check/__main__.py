@@ -38,9 +38,9 @@ _ROUTES: dict[HeadKind, str] = {
     "late_interaction": "/rerank, and the role of /encode",
     "hybrid": 'the weights of /rerank, and "sparse" in the outputs and the role of /encode',
 }
-"""Where a client asks for what a head predicts; a classifier of one label ranks as well."""
+"""Where a client asks for what a head predicts; a classifier with one label also ranks."""
 _SAME = 0.99
-"""The least cosine of two vectors of one text that only rounding makes different, int8 included."""
+"""The lowest cosine of two vectors of one text that differ only by rounding, int8 included."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _describe(folder: Path, info: ModelInfo) -> Iterator[tuple[str, str]]:
-    """Yield what a user would ask of a model, as names and values."""
+    """Yield what a user would want to know about a model, as names and values."""
     yield "folder", str(folder)
     yield (
         "family",

@@ -20,9 +20,9 @@ class CannotCompare(Exception):
 
 
 def compare(folder: Path, tokenizer: TextTokenizer, backend: Backend) -> tuple[float, int]:
-    """Return the least cosine between two vectors of one text, and the number of texts.
+    """Return the lowest cosine between our vector of a text and the library's, and the number of texts.
 
-    No prompt is put before them. Raises CannotCompare.
+    No prompt is put before the texts. Raises CannotCompare.
     """
     info = backend.info
     if find_spec(_PACKAGE) is None:
@@ -35,7 +35,7 @@ def compare(folder: Path, tokenizer: TextTokenizer, backend: Backend) -> tuple[f
     try:
         from huggingface_hub.utils.tqdm import disable_progress_bars  # noqa: PLC0415
 
-        disable_progress_bars()  # those of transformers, too, if it is imported only now
+        disable_progress_bars()  # also those of transformers, if it is imported only now
         from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - takes seconds
 
         # With an empty prompt, the default one is left out.

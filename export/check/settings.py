@@ -1,4 +1,4 @@
-"""What is made of each setting in a model's files, by the tables of `model/keys/`."""
+"""Lists what becomes of each setting in a model's files, by the tables of `model/keys/`."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,11 +15,11 @@ _VERDICTS = ("refused", "unknown", "used", "harmless")
 
 
 def list_settings(folder: Path, *, graph: bool) -> Iterator[str]:
-    """Yield lines about each file; none if the folder is not one of a model, which loading then tells."""
+    """Yield lines about each file; none if the folder is not a model's, which loading then reports."""
     try:
         layout = read_layout(folder)
         family = None if layout.static else find_family(read_json(layout.transformer / "config.json"))
-        own = graph or family is HEADLIGHT  # of a graph, and of our own form, all of config.json is read
+        own = graph or family is HEADLIGHT  # for a graph, and for our own format, all of config.json is read
         judged = list(judge_files(folder, layout.transformer, layout.modules, config=not own))
     except CheckpointError:
         return

@@ -1,9 +1,9 @@
-"""Quantizes an exported graph to int8 products, which run in float32 if a run observes what depends on them.
+"""Quantizes the products of an exported graph to int8; runs that observe what depends on them use float32.
 
 Weights are rounded to int8, with one scale per output. Activations are rounded to uint8 at run time, with
 one scale per run, so a text's vector depends slightly on the other texts of its batch. x86 without VNNI
 saturates sums of pairs of products, unless weights have seven bits (`model.onnx.vnni`): a graph for any
-processor has these, and is as fast.
+processor has such weights, and is as fast.
 
 This is precise enough for sentence vectors but not for attention: a softmax is sensitive to differences of
 less than a hundredth, and maps of MiniLM are off by up to 0.4. No choice of int8 products avoids that:
@@ -104,7 +104,7 @@ def _groups(graph: GraphProto) -> _Groups:
 def _quantize_products(
     graph: GraphProto, groups: _Groups, largest: dict[str, FloatArray], limit: int
 ) -> None:
-    """Replace every product, with weights of −`limit` to `limit`."""
+    """Replace every product by one with rounded weights from −`limit` to `limit`."""
     weights = {tensor.name: tensor for tensor in graph.initializer}
     made_by = {output: node for node in graph.node for output in node.output}
     replaced: dict[str, list[NodeProto]] = {}  # output of an old node -> the nodes that replace it
@@ -159,7 +159,7 @@ def _observable_layers(graph: GraphProto) -> dict[str, tuple[int, ...]]:
 
 
 def _observes(layers: tuple[int, ...]) -> list[NodeProto]:
-    """Make nodes that test whether a run observes one of these layers: if a list of heads is not empty."""
+    """Make nodes that test whether a run observes one of these layers: whether a list of heads has any."""
     name = _condition(layers)
     lists = [of(i) for i in layers for of in (names.heads, names.pair_heads, names.norm_heads)]
     return [
@@ -196,7 +196,7 @@ def _is_normed(x: str, made_by: dict[str, NodeProto]) -> bool:
 
 
 def _channels(normed: bool, inputs: FloatArray, weights: Sequence[FloatArray]) -> Channels | None:
-    """Choose how to treat large channels of an input of these weights; None for no treatment."""
+    """Choose how to treat large channels of the input of these weights; None for no treatment."""
     reach = np.abs(np.concatenate(weights, axis=1)).max(axis=1)  # (in,)
     if normed:
         return evened(inputs, reach)

@@ -20,7 +20,7 @@ from model.contract import FloatArray
 from model.onnx import names
 from model.onnx.session import Graph, choose_processor
 
-_EXPONENT = 0.75  # the weight of inputs against weights (SmoothQuant's α): over ½, since inputs share a scale
+_EXPONENT = 0.75  # the share of inputs against weights (SmoothQuant's α): over ½, since inputs share a scale
 _APART = 8
 _LEAST = 1e-3  # of the largest channel: a channel that was small in the sample may be larger later
 _BATCH, _LENGTH, _SEED = 64, 16, 0
@@ -28,10 +28,10 @@ _BATCH, _LENGTH, _SEED = 64, 16, 0
 
 @dataclass(frozen=True)
 class Channels:
-    """Factors for the channels of an input (…, in) before rounding; 0 if set apart."""
+    """Factors for the channels of an input (…, in) before rounding; 0 for channels that are set apart."""
 
     factors: FloatArray  # (in,)
-    apart: NDArray[np.int64]  # of 0 … in - 1, ascending
+    apart: NDArray[np.int64]  # numbers of channels, ascending
 
 
 def evened(inputs: FloatArray, weights: FloatArray) -> Channels:
@@ -44,7 +44,7 @@ def evened(inputs: FloatArray, weights: FloatArray) -> Channels:
 
 
 def set_apart(inputs: FloatArray, weights: FloatArray) -> Channels:
-    """Choose the few channels that contribute most, from the same magnitudes, (in,)."""
+    """Choose the few channels that contribute most, from the magnitudes that `evened` takes, (in,)."""
     count = min(_APART, len(inputs) // 4)
     apart = np.sort(np.argsort(-(inputs * weights), kind="stable")[:count]).astype(np.int64)
     factors = np.ones(len(inputs), np.float32)

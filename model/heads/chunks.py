@@ -1,4 +1,4 @@
-"""Late chunking: vectors of parts of a text, pooled after the whole text was read (Günther et al. 2024)."""
+"""Late chunking: vectors of parts of a text, pooled after the whole text has run (Günther et al. 2024)."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,16 +23,16 @@ def chunk_vectors(
 def finish_means(
     means: FloatArray, want: ChunksWant, dense: Sequence[Callable[[FloatArray], FloatArray]]
 ) -> FloatArray:
-    """Take the steps that follow the means (spans, C) of a want: float32 (spans, E)."""
+    """Apply the steps that follow the means (spans, C) of a want: float32 (spans, E)."""
     for layer in dense:
         means = layer(means)
     return finish(means, want.dimensions, normalize=want.normalize)
 
 
 def _means(hidden: FloatArray, spans: Sequence[tuple[int, int]]) -> FloatArray:
-    """Average each span, as a difference of running sums: spans that overlap add no token twice.
+    """Average each span, as a difference of running sums: where spans overlap, no token is added twice.
 
-    In float64, running sums over any text lose less than the sums of float32 that pooling takes.
+    In float64, running sums over a text of any length lose less than the float32 sums of pooling do.
     """
     first, after = np.array(spans, np.int64).reshape(-1, 2).T
     if (first >= after).any():

@@ -14,9 +14,9 @@ ADDITIVE: frozenset[PoolingMode] = frozenset(("mean", "max", "mean_sqrt_len", "w
 def contributions(hidden: FloatArray, want: SentenceWant, dense: Sequence[Step]) -> Parts:
     """Split the sentence vector of the last hidden state (N, C) by tokens: float64 (N + 1, E).
 
-    The rows sum to the vector, up to the rounding of the float32 that it is computed in; the last one is what
-    biases add. With `max`, a component belongs to the first token that has its maximum. Raises ValueError
-    for a step that is not linear, and for another pooling.
+    The rows sum to the vector, up to rounding, as it is computed in float32; the last row is what biases add.
+    With `max`, a component belongs to the first token that has its maximum. Raises ValueError for a step that
+    is not linear, and for poolings that are not in ADDITIVE.
     """
     rows = hidden[want.skip :].astype(np.float64)
     pooled = np.concatenate([_pooled(rows, mode, want.skip) for mode in want.modes], axis=1)
@@ -30,7 +30,7 @@ def contributions(hidden: FloatArray, want: SentenceWant, dense: Sequence[Step])
 
 
 def _pooled(rows: Parts, mode: PoolingMode, skip: int) -> Parts:
-    """Return the parts of one pooling of rows (n, C), the `skip` tokens before which are left out: (n, C)."""
+    """Return the parts of one pooling of rows (n, C), which come after `skip` skipped tokens: (n, C)."""
     count = len(rows)
     match mode:
         case "mean":

@@ -1,7 +1,7 @@
 """The steps that may follow the pooling: what sentence-transformers' modules compute, in numpy.
 
-They run on one vector per text, whichever backend ran the encoder. Those that are linear, but for a scale
-that the whole vector gives, also map its parts.
+They run on one vector per text, whichever backend ran the encoder. Steps that are linear, except for a scale
+computed from the whole vector, also map the parts of a vector.
 """
 
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from model.contract import FloatArray
 from model.heads.vectors import finish
 
 Parts = NDArray[np.float64]
-"""Rows (n + 1, size) that sum to a vector; the last one takes what is added whatever the vector is."""
+"""Rows (n + 1, size) that sum to a vector; constants such as biases are added to the last row."""
 
 
 class Step(Protocol):
     """A step from vectors (B, in) to vectors (B, out), in float32."""
 
     def size(self, inputs: int) -> int:
-        """Return the components that it makes of vectors of `inputs` components."""
+        """Return how many components its output has if its input has `inputs`."""
         ...
 
     def __call__(self, vectors: FloatArray) -> FloatArray:
@@ -36,7 +36,7 @@ class Step(Protocol):
         ...
 
     def map_parts(self, parts: Parts) -> Parts:
-        """Map the parts of a vector, in float64, to parts of what the vector is mapped to."""
+        """Map the parts of a vector, in float64, to the parts of its output."""
         ...
 
 
@@ -56,11 +56,11 @@ class Dense:
 
     @property
     def has_residual(self) -> bool:
-        """Whether something of its input is added."""
+        """Whether its input, or a linear map of it, is added."""
         return self.adds_input or self.residual is not None
 
     def size(self, _: int) -> int:
-        """Return the components of its output."""
+        """Return how many components its output has."""
         return len(self.bias)
 
     def __call__(self, vectors: FloatArray) -> FloatArray:
@@ -95,7 +95,7 @@ class LayerNorm:
     epsilon: float = 1e-5
 
     def size(self, inputs: int) -> int:
-        """Return the components of its input."""
+        """Return how many components its output has: as many as its input."""
         return inputs
 
     def __call__(self, vectors: FloatArray) -> FloatArray:
@@ -117,7 +117,7 @@ class UnitLength:
     """Scales each vector to unit L2 norm; zero vectors stay zero."""
 
     def size(self, inputs: int) -> int:
-        """Return the components of its input."""
+        """Return how many components its output has: as many as its input."""
         return inputs
 
     def __call__(self, vectors: FloatArray) -> FloatArray:
@@ -136,7 +136,7 @@ class WholeNumbers:
     """Squashes and rounds each component to a whole number from −127 to 127, as perplexity's models do."""
 
     def size(self, inputs: int) -> int:
-        """Return the components of its input."""
+        """Return how many components its output has: as many as its input."""
         return inputs
 
     def __call__(self, vectors: FloatArray) -> FloatArray:
@@ -146,7 +146,7 @@ class WholeNumbers:
     nonlinear = "round(127·tanh)"
 
     def map_parts(self, _: Parts) -> Parts:
-        """Raise ValueError: what is rounded is no sum of its parts."""
+        """Raise ValueError: a rounded vector is not the sum of rounded parts."""
         raise ValueError(f"{self.nonlinear} is not linear")
 
 
@@ -157,7 +157,7 @@ class First:
     count: int
 
     def size(self, inputs: int) -> int:
-        """Return the components that it keeps."""
+        """Return how many components it keeps."""
         return min(inputs, self.count)
 
     def __call__(self, vectors: FloatArray) -> FloatArray:

@@ -13,7 +13,7 @@ from model.heads.similarity import similarities
 
 @dataclass(frozen=True, slots=True)
 class HybridWeights:
-    """How much each score counts: none is negative, and not all are 0. One that is 0 need not be computed."""
+    """The weight of each score: none is negative, not all are 0; a score of weight 0 need not be computed."""
 
     sentence: float
     sparse: float
@@ -21,15 +21,15 @@ class HybridWeights:
 
     @property
     def total(self) -> float:
-        """Their sum, by which the weighted scores are divided."""
+        """The sum of the weights, by which the weighted scores are divided."""
         return self.sentence + self.sparse + self.tokens
 
 
 def hybrid_scores(query: Output, texts: Sequence[Output], weights: HybridWeights) -> FloatArray:
     """Score texts as `BGEM3FlagModel.compute_score` of FlagEmbedding does: float32 (texts,).
 
-    The cosine of the sentence vectors, the product of the sparse vectors, and for each token of the query the
-    largest product with a token of the text, averaged: weighted, and divided by the sum of the weights.
+    A score is the weighted mean of the cosine of the sentence vectors, the product of the sparse vectors, and
+    the largest product of each token of the query with a token of the text, averaged over the query.
     """
     found = np.zeros(len(texts))
     if weights.sentence:

@@ -16,9 +16,9 @@ Layers = Sequence[Callable[[FloatArray], FloatArray]]
 
 
 def want_vectors(encoding: Encoding) -> Want:
-    """Return what computes the vectors of a text of a role: `Output.heads["token_vectors"]` (rows, size).
+    """Return the want for the token vectors of a text: `Output.heads["token_vectors"]` (rows, size).
 
-    `encoding` is as `TextTokenizer.of(role)` makes it, which also chooses the tokens that have vectors,
+    `encoding` must be made by `TextTokenizer.of(role)`, which also chooses the tokens that have vectors,
     `encoding.vector_rows`. Texts of both roles may share a batch. With the vectors q of a query and d of a
     document, the score of MaxSim is `(q @ d.T).max(1).sum()`.
     """

@@ -18,9 +18,9 @@ def max_sim(
 ) -> FloatArray:
     """Compute MaxSim of a query (Q, E) with each text (N, E): float32 (texts,).
 
-    For each token of the query the largest dot product with a token of the text, summed over the query's
-    tokens (Khattab & Zaharia 2020, §3.3), or their mean, as the `interaction` says. Runs in blocks of texts,
-    so that memory does not grow with their number.
+    Each token of the query has a largest dot product with a token of the text. MaxSim is the sum of these
+    (Khattab & Zaharia 2020, §3.3), or their mean, as the `interaction` says. Runs in blocks of texts, so that
+    memory does not grow with their number.
     """
     scores = np.full(len(texts), interaction.empty, np.float32)
     for block in _blocks([len(text) for text in texts], _BLOCK_NUMBERS // max(1, len(query))):

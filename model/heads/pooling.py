@@ -81,7 +81,7 @@ class Bags:
 
 @cache
 def bag_alone(length: int, skip: int) -> Bags:
-    """The tokens of a short sequence that runs alone, for numpy: described once for each length."""
+    """Return the tokens of a short sequence that runs alone, for numpy: made once for each length."""
     return Bags([0], [length], skip, NUMPY)
 
 

@@ -47,9 +47,9 @@ Norm = LayerNorm | RmsNorm
 class Predictor:
     """Layers from hidden states to logits, float32.
 
-    `pooling` says which vector of a sequence they are applied to; None: to every token's. That of the last
-    token passes over tokens whose id is `padding`, as transformers does, also over those of the text itself.
-    `final_norm` is what the encoder applies after its last block, and which hidden states before it lack.
+    `pooling` says which vector of a sequence the layers are applied to; None: every token's. "last" skips
+    tokens whose id is `padding`, even those of the text itself, as transformers does. `final_norm` is what
+    the encoder applies after its last block; the hidden states before that lack it.
     """
 
     info: HeadInfo
@@ -81,7 +81,7 @@ class Predictor:
         return x
 
     def by_words(self, x: Array, ops: Operations, step: int) -> Iterator[tuple[slice, Array]]:
-        """Yield the logits of vectors (rows, C) for `step` words at a time: which words, (rows, words).
+        """Yield logits of vectors (rows, C), `step` words at a time: which words, and (rows, words).
 
         The logits of all words of a vocabulary need never be in memory together.
         """

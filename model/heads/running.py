@@ -38,7 +38,7 @@ class Heads:
 
     `splade` says how predicted words are pooled; `token_weights` or an `autoencoder` makes sparse vectors
     without predicting words, and `token_dense` the vectors of late interaction, if the predictor does not.
-    They take arrays of numpy.
+    These three take numpy arrays.
     """
 
     ops: Operations
@@ -113,7 +113,7 @@ def head_outputs(
 
 
 def tokens_read(want: Want, length: int, last: int, predictor: Predictor | None) -> Sequence[int] | None:
-    """Say which tokens of a sequence of some length are read of hidden state `last`; None: all of them."""
+    """Return which tokens of hidden state `last` are read, in a sequence of `length` tokens; None: all."""
     lens = want.lens.layers if want.lens is not None else ()
     if last in (*want.token_layers, *lens):
         return None
@@ -130,7 +130,7 @@ def tokens_read(want: Want, length: int, last: int, predictor: Predictor | None)
 
 
 def only(batch: Batch, members: Sequence[int]) -> Batch:
-    """Return a batch of some sequences of another."""
+    """Return a batch of only some sequences of another batch."""
     bounds = batch.cu_seqlens
     rows = np.concatenate([np.arange(bounds[i], bounds[i + 1]) for i in members])
     return Batch(

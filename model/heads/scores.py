@@ -1,4 +1,4 @@
-"""Logits as scores, by what a head says of them."""
+"""Turns logits into scores, as their head says."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -33,7 +33,7 @@ def similarities(function: Similarity, first: FloatArray, second: FloatArray) ->
 
 
 def paired_similarities(function: Similarity, first: FloatArray, second: FloatArray) -> FloatArray:
-    """Compare each row of `first` (M, E) with that of `second` (M, E), as `similarity_blocks` does.
+    """Compare each row of `first` (M, E) with the same row of `second` (M, E), as `similarity_blocks` does.
 
     Returns float32 (M,).
     """

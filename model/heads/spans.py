@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from model.contract import FloatArray
 
 Grouping = Literal["simple", "first", "average", "max"]
-"""Which label a word gets: each of its tokens has its own, or all have the first token's, that of the mean of
-their scores, or that of the token with the largest score (`aggregation_strategy` of the pipeline)."""
+"""Which labels the tokens of a word get: each its own, or all that of the first token, of the mean of their
+scores, or of the token with the largest score (`aggregation_strategy` of the pipeline)."""
 
 Integers = NDArray[np.int64]
 _OUTSIDE = "O"
@@ -31,8 +31,8 @@ class Span:
 class SpanLabels:
     """The labels of a token classifier, read as tags B- and I-, which begin and continue a span.
 
-    A label without a tag continues one. `tags` are equal for labels that may be in one span; `names` are what
-    spans are called: the label up to its first hyphen is left out.
+    A label without a tag continues a span. `tags` are equal for labels that may share a span; `names` are the
+    names of spans: the labels without what comes before their first hyphen.
     """
 
     names: tuple[str, ...]
@@ -54,10 +54,10 @@ class SpanLabels:
 def find_spans(
     scores: FloatArray, continues: Sequence[bool], labels: SpanLabels, grouping: Grouping
 ) -> list[Span]:
-    """Group the tokens of one text, of these scores (n, labels), into spans; those outside are left out.
+    """Group the tokens of one text into spans by their scores (n, labels); tokens outside are left out.
 
-    `continues` says which tokens continue the word before them. Neighbouring words of one tag are a span,
-    unless the later one begins another.
+    `continues` says which tokens continue the word before them. Neighbouring words with the same tag form a
+    span, unless the later one begins another.
     """
     if not len(scores):
         return []
@@ -82,7 +82,7 @@ def find_spans(
 
 def _word_starts(continues: Sequence[bool]) -> Integers:
     begins = ~np.array(continues, bool)
-    begins[0] = True  # also where the rest of its word was truncated
+    begins[0] = True  # even if the start of its word was truncated
     return np.flatnonzero(begins)
 
 
@@ -102,7 +102,7 @@ def _decide(scores: FloatArray, starts: Integers, grouping: Grouping) -> tuple[I
 
 
 def _largest(values: FloatArray, starts: Integers) -> Integers:
-    """Find the first token with the largest value of each word."""
+    """Find the first token with the largest value in each word."""
     counts = np.diff(np.append(starts, len(values)))
     words = np.repeat(np.arange(len(starts)), counts)
     candidates = np.flatnonzero(values == np.maximum.reduceat(values, starts)[words])

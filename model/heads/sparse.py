@@ -1,4 +1,4 @@
-"""Sparse vectors: of predicted words, SPLADE (Formal et al. 2021, 2022), of tokens, or learned features."""
+"""Sparse vectors of predicted words (SPLADE, Formal et al. 2021, 2022), tokens, or learned features."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Splade:
     pooling: Literal["max", "sum"] = "max"
     twice: bool = False
     most: int | None = None
-    """The words that a vector keeps unless a request says, None: all of them."""
+    """How many words a vector keeps unless a request says; None: all of them."""
 
 
 def word_weights(
@@ -39,8 +39,8 @@ def word_weights(
 ) -> Iterator[FloatArray]:
     """Compute the weight of each word for sequences with these last hidden states, (N, C) each: (V,) each.
 
-    The logits of all words never are in memory together, at T·V numbers: the last layer runs for some words
-    of all tokens at a time.
+    The T·V logits of all words are never in memory together: the last layer runs for all tokens, but only
+    some words at a time.
     """
     lengths = [len(state) for state in states]
     x = ops.array(np.concatenate(states))  # (T, C)
@@ -61,7 +61,7 @@ def _pooled(
 
 
 def _logarithms(logits: FloatArray, splade: Splade) -> FloatArray:
-    """Log(1 + relu(x)), once or twice: it grows with x, so a maximum may be taken before it."""
+    """Log(1 + relu(x)), once or twice: never falls with x, so a maximum may be taken first."""
     weights = np.log1p(np.maximum(logits, 0))
     return np.log1p(weights) if splade.twice else weights
 
@@ -70,8 +70,8 @@ def _logarithms(logits: FloatArray, splade: Splade) -> FloatArray:
 class TokenWeights:
     """The weight of each token, relu(x · `weight` + `bias`), as in bge-m3 (Chen et al. 2024).
 
-    `weight` is float32 (C,). A word of the vocabulary has the largest weight of its tokens in a text; those
-    with ids in `ignored`, which stand for no word, have none.
+    `weight` is float32 (C,). A word of the vocabulary gets the largest weight of its tokens in a text; ids in
+    `ignored`, which stand for no word, get none.
     """
 
     weight: FloatArray
@@ -86,11 +86,11 @@ class TokenWeights:
     ) -> Iterator[dict[str, NDArray[Any]]]:
         """Weigh the tokens of sequences with these last hidden states, (N, C) each.
 
-        Yields for each the arrays that `SparseWant` describes. A NaN counts as the largest weight.
+        Yields the arrays that `SparseWant` describes for each. A NaN counts as the largest weight.
         """
         products = np.concatenate([state @ self.weight for state in states])  # (T,)
         ids = np.concatenate(token_ids)
-        # Words of all sequences at once, since each call of numpy costs as much as a short text.
+        # All sequences at once, since each call of numpy costs as much as a short text.
         size = int(ids.max(initial=0)) + 1
         sequences = np.repeat(np.arange(len(states)), [len(state) for state in states])
         keys, places = np.unique(sequences * size + ids, return_inverse=True)
@@ -113,10 +113,10 @@ class TokenWeights:
 
 @dataclass(frozen=True)
 class AutoEncoder:
-    """The weights of features that an autoencoder learned, in a text's own vector: CSR (Wen et al. 2025).
+    """The weights of an autoencoder's learned features in a text's own vector: CSR (Wen et al. 2025).
 
     `dense` maps the vector, which is pooled and scaled as `own` says, to the weights of all features. With
-    `standardizes`, its components first get mean 0 and deviation 1. `most` are the features that a vector
+    `standardizes`, its components first get mean 0 and deviation 1. `most` is how many features a vector
     keeps unless a request says.
     """
 
@@ -130,7 +130,7 @@ class AutoEncoder:
     ) -> FloatArray:
         """Weigh the features of sequences with these last hidden states, (N, C) each: (B, F).
 
-        The first tokens of each, as many as `skips` says, are not pooled; `steps` follow the pooling.
+        `skips` says how many leading tokens of each are not pooled; `steps` follow the pooling.
         """
         pooled = [self._pool(state, skip) for state, skip in zip(states, skips, strict=True)]
         x = of_pooled(np.concatenate(pooled), self.own, steps)

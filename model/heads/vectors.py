@@ -31,7 +31,7 @@ def sentences(
 def of_pooled(
     pooled: FloatArray, want: SentenceWant, dense: Sequence[Callable[[FloatArray], FloatArray]]
 ) -> FloatArray:
-    """Make vectors (B, E) of what was pooled with the same want, (B, C′)."""
+    """Turn pooled hidden states (B, C′), all with the same want, into vectors (B, E)."""
     for layer in dense:
         pooled = layer(pooled)
     return finish(pooled, want.dimensions, normalize=want.normalize)

@@ -15,10 +15,10 @@ from model.inspection.thumbnails import ThumbnailCollector
 
 
 class Collector:
-    """Collects the maps of `count` sequences in `dtype`, the requested one.
+    """Collects the maps of `count` sequences in the requested dtype, `dtype`.
 
-    `axes` are those of one map before its rows and columns: their lengths, and the requested order of the
-    collected entries. `columns` are the requested key positions, each once (None: all). An entry that is
+    `axes` are the axes of a map before its rows and columns: the length of each, and the requested order of
+    its entries. `columns` are the requested key positions, each once (None: all). An entry that is
     listed twice is computed once.
     """
 
@@ -55,7 +55,7 @@ class Collector:
 
     @property
     def plain(self) -> bool:
-        """Whether it takes rows with all their columns as a native kernel writes them."""
+        """Whether rows are stored with all their columns, as a native kernel writes them."""
         return self.only_rounds(None) and self.columns is None and self.dtype.kind == "f"
 
     def only_rounds(self, starts: IntArray | None) -> bool:
@@ -67,7 +67,7 @@ class Collector:
     ) -> None:
         """Merge, rescale, sort and round rows of weights (b, …, rows, N) as requested, and store them.
 
-        `where` is their place in the result; `starts` is where each word begins among the rows. Maps in
+        `where` is the rows' place in the result; `starts` is where each word begins among them. Maps in
         float16 are rounded on the device, which halves the bytes to copy.
         """
         if self.columns is not None:
@@ -121,7 +121,7 @@ def choose_collector(
     rows: AxisSelection,
     columns: AxisSelection,
 ) -> Collector | EdgeCollector | ThumbnailCollector:
-    """Choose what collects the maps of `count` sequences, or parts of them; the arguments are the same."""
+    """Make the collector of the maps of `count` sequences, or parts of them; arguments as for `Collector`."""
     kind: type[Collector | EdgeCollector | ThumbnailCollector] = Collector
     if want.edges is not None:
         kind = EdgeCollector

@@ -19,7 +19,7 @@ class EdgeCollector:
     """
 
     plain = False
-    """Whether a native kernel can collect them: it writes whole rows."""
+    """Whether a native kernel can collect edges; it cannot, as it writes whole rows."""
 
     def __init__(
         self,

@@ -30,17 +30,17 @@ class LayerAttention(Protocol):
         ...
 
     def mean(self, sequences: slice, heads: IntArray, shares: FloatArray, rows: Places) -> Array | None:
-        """Σ_h shares_h p_h over some heads, (b, rows, N); None where they are added up head by head."""
+        """Σ_h shares_h p_h over some heads, (b, rows, N); None if they must be added up head by head."""
         ...
 
     def keys(self, rows: Places) -> slice:
-        """Return the keys that some of the query positions, in order, see: weights of others are 0."""
+        """Return the keys that any of these query positions, in order, see: other keys have weight 0."""
         ...
 
     def scores(self, sequences: slice, heads: Places, rows: Places) -> Array:
         """Scores before the softmax, (b, heads, rows, N), in a new array.
 
-        A key hidden from a query has the lowest float32, of which −Σ p log p is a number.
+        A key hidden from a query has the lowest float32, so that −Σ p log p is a number.
         """
         ...
 
@@ -62,7 +62,7 @@ class LayerAttention(Protocol):
         ...
 
     def output_norms(self, sequences: slice, heads: Places, rows: Places) -> Array:
-        """‖Σ_j α_ij f_h(x_j)‖, (b, heads, rows): how long what a head adds to each token is."""
+        """‖Σ_j α_ij f_h(x_j)‖, (b, heads, rows): the norm of what a head adds to each token."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The logit lens: which words a model's predictor makes of the hidden states of each layer.
+"""The logit lens: which words a model's predictor reads from the hidden states of each layer.
 
 nostalgebraist (2020), "interpreting GPT: the logit lens"; here for models that predict masked words.
 """
@@ -19,7 +19,7 @@ from model.progress import Progress
 
 Arrays = dict[str, NDArray[Any]]
 
-# Rows that run together: so many that reading the vocabulary's matrix costs each of them little.
+# How many rows run together: enough that reading the vocabulary's matrix costs each of them little.
 _ROWS = 512
 _LOGITS_AT_ONCE = 2**20
 
@@ -34,7 +34,7 @@ class _Part(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """The largest words of rows: ids and logits (rows, k), and ln Σ exp of all logits (rows,)."""
+    """The words with the largest logits of rows: ids and logits (rows, k), ln Σ exp of all logits (rows,)."""
 
     ids: NDArray[np.int32]
     logits: FloatArray
@@ -51,7 +51,7 @@ def lenses_of(
     """Compute the lenses of a batch: index of a sequence that wants one -> its arrays, by name.
 
     `state(i, layer)` reads a hidden state of sequence i, float32 (N, C); `last` is the number of the last
-    one. Each block of logits counts as a step of `progress`; raises Stopped as it says.
+    one. Each block of logits counts as a step of `progress`; raises Stopped if it was stopped.
     """
     wanting = {i: want for i, want in enumerate(wants) if want is not None}
     if not wanting:
@@ -67,9 +67,9 @@ def lens_words(
     ops: Operations,
     progress: Progress,
 ) -> Iterator[tuple[int, Arrays]]:
-    """Do what `lenses_of` does, of the sequences that want a lens.
+    """Do what `lenses_of` does, for the sequences that want a lens.
 
-    Those that want as many words run together: beside one that wants many, others would find as many.
+    Those that want equally many words run together: with one that wants more, all would search for as many.
     """
 
     def run(parts: Sequence[_Part], most: int) -> _Words:
@@ -104,7 +104,7 @@ def _words_of(
 
 
 def _arrays(found: _Words, places: IntArray) -> Arrays:
-    """Take the words of some rows, in their shape."""
+    """Make the arrays of the words of some rows, in the shape of `places`."""
     logits = found.logits[places]
     with np.errstate(invalid="ignore"):  # the check of outputs finds what is not finite
         shares = np.exp(logits - found.total[places][..., None])
@@ -116,7 +116,7 @@ def _arrays(found: _Words, places: IntArray) -> Arrays:
 
 
 def _parts(layers: Mapping[int, IntArray], rows: Mapping[int, IntArray]) -> Iterator[_Part]:
-    """Yield the rows of all sequences, a layer after the other, none of more than run together."""
+    """Yield the rows of all sequences, layer by layer, in parts of at most `_ROWS`."""
     start = 0
     for i, some in layers.items():
         for layer in some.tolist():
@@ -127,7 +127,7 @@ def _parts(layers: Mapping[int, IntArray], rows: Mapping[int, IntArray]) -> Iter
 
 
 def _together(parts: Iterator[_Part]) -> Iterator[list[_Part]]:
-    """Group parts that run together: those that end among the same rows of all."""
+    """Group parts that run together: those that end in the same block of `_ROWS` rows of all."""
     for _, group in groupby(parts, lambda part: (part.start + len(part.rows) - 1) // _ROWS):
         yield list(group)
 
@@ -135,7 +135,7 @@ def _together(parts: Iterator[_Part]) -> Iterator[list[_Part]]:
 def _predicted_from(
     part: _Part, state: Callable[[int, int], FloatArray], last: int, predictor: Predictor, ops: Operations
 ) -> Array:
-    """Return what the predictor reads of some rows, (rows, C)."""
+    """Return the predictor's inputs for some rows, (rows, C)."""
     x = ops.array(state(part.sequence, part.layer)[part.rows])
     if part.layer < last and predictor.final_norm is not None:
         return apply(predictor.final_norm, x, ops)
@@ -143,7 +143,7 @@ def _predicted_from(
 
 
 def _largest(predictor: Predictor, x: Array, most: int, ops: Operations, progress: Progress) -> _Words:
-    """Find the `most` words with the largest logits of each of some rows (rows, C)."""
+    """Find the `most` words with the largest logits for each row of (rows, C)."""
     count = len(x)
     words = _Words(
         np.zeros((count, most), np.int32),
@@ -160,7 +160,7 @@ def _largest(predictor: Predictor, x: Array, most: int, ops: Operations, progres
 
 
 def _merge(words: _Words, rows: IntArray, columns: IntArray, logits: FloatArray, first: int) -> None:
-    """Put the logits of further words, whose ids are larger by `first` than `columns`, among the largest."""
+    """Merge the logits of more words, whose ids are `columns` + `first`, into the largest found so far."""
     changed = np.unique(rows)
     if not len(changed):
         return

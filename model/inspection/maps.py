@@ -49,7 +49,7 @@ class MapObserver:
 
     @property
     def thumbnails(self) -> ThumbnailCollector | None:
-        """What collects thumbnails; None if maps are collected."""
+        """The collector of thumbnails; None if something else is collected."""
         return self._collector if isinstance(self._collector, ThumbnailCollector) else None
 
     def buffer(self, number: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:

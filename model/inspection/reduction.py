@@ -48,7 +48,7 @@ def rounded(p: FloatArray, dtype: MapDtype) -> NDArray[Any]:
     """Round numbers to a dtype of maps: uint8 counts 255ths, from 0 to 1."""
     match dtype:
         case "uint8":
-            with np.errstate(invalid="ignore"):  # whoever returns a NaN reports it apart
+            with np.errstate(invalid="ignore"):  # a NaN is reported separately
                 return np.rint(p * 255).clip(0, 255).astype(np.uint8)
         case "float16":
             return NUMPY.numpy_float16(p)

@@ -12,11 +12,11 @@ from model.inspection.layer import LayerAttention, aggregate_heads
 from model.inspection.selection import AxisSelection, HeadSelection, in_blocks
 
 _ROOM = 2**22
-"""Mean weights of a block: sixteen megabytes, enough rows for several threads."""
+"""How many mean weights a block has: sixteen megabytes, enough rows for several threads."""
 _LONG, _FEW = 1024, 16
-"""Tokens from which on, and which share of them, rows are followed backwards."""
+"""Rows are followed backwards in texts of at least `_LONG` tokens, if they are at most 1/`_FEW` of these."""
 _KEPT = 2**17
-"""Tokens of all layers whose queries and keys may be kept for that: a gigabyte, with 768 components each."""
+"""How many tokens of all layers may have queries and keys kept for that: a gigabyte, at 768 components."""
 
 
 class RolloutObserver:
@@ -84,7 +84,7 @@ class RolloutObserver:
         return carried
 
     def _carried(self, layer: LayerAttention, rows: Array) -> Array:
-        """Multiply rows (b, rows, N) with this layer's Â, of which only those are computed that count."""
+        """Multiply rows (b, rows, N) with this layer's Â; only the rows of Â that count are computed."""
         ops, length = self._ops, self._shape[1]
         counting = np.flatnonzero((ops.numpy(rows) != 0).any((0, 1)))
         through = self._every if len(counting) == length else AxisSelection(Axis(tuple(counting)), length)
@@ -101,7 +101,7 @@ class RolloutObserver:
     def _blocks(
         self, layer: LayerAttention, rows: int, width: int
     ) -> Iterator[tuple[slice, slice, list[slice]]]:
-        """Split the sequences and rows of a layer, and the heads unless it adds them up by itself."""
+        """Split the sequences and rows of a layer, and the heads unless the layer adds them up itself."""
         if layer.together:
             return in_blocks(self._shape[0], 1, rows, width, _ROOM)
         return in_blocks(self._shape[0], len(self._heads), rows, width)

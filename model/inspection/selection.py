@@ -90,7 +90,7 @@ def neighbours(positions: IntArray) -> Places:
 
 
 def visible_keys(rows: Places, length: int, *, causal: bool, window: int) -> slice:
-    """Return the keys that some of the query positions, in order, see among `length`."""
+    """Return which of `length` keys any of these query positions, in order, see."""
     start, stop = (rows.start, rows.stop) if isinstance(rows, slice) else (rows[0], rows[-1] + 1)
     first = max(0, int(start) - window) if window else 0
     last = min(length, int(stop) + window) if window else length
@@ -103,7 +103,7 @@ def in_blocks(
     """Split sequences × heads × rows of `length` weights into blocks of at most `room`, or of one row.
 
     Yields the sequences, the rows, and the parts of the heads of each block. A block holds whole sequences if
-    they fit, else whole heads if they fit; `together`, it always holds all heads. How one sequence is split
+    they fit, else whole heads if they fit; if `together`, always all heads. How one sequence is split
     does not depend on the others, so its results do not either.
     """
     if together:

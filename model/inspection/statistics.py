@@ -151,7 +151,7 @@ class RowBlock:
         if self.scores is None:
             entropy = -ops.sum_x_log_x(self.e)
         else:
-            # Of a row without keys, the largest is 0 and all else, too.
+            # In a row without keys the largest weight is 0, and so is all else.
             largest = self.largest + (self.largest == 0)
             entropy = -ops.log(largest) - self.scaled(ops.dot(self.scores, self.e))
         return ops.at_least(entropy, 0)
@@ -178,7 +178,7 @@ class RowBlock:
     def at_peak(self, offset: int) -> Array:
         """1 for a row whose largest weight is at i + offset, else 0; NaN for a row with a NaN.
 
-        A row without keys has its largest weight nowhere.
+        It is 0 for a row without keys, which has no largest weight.
         """
         return ((self.offsets == offset) & (self.largest > 0)) + 0 * self.largest
 

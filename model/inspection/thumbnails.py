@@ -1,6 +1,6 @@
 """Reduces maps to thumbnails while they are computed: a cell is the largest weight of its rows and columns.
 
-A map of N tokens is never held as a whole: each block of rows is reduced as soon as it is there.
+A map of N tokens is never held as a whole: each block of rows is reduced as soon as it is computed.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Cells:
 
     @property
     def in_order(self) -> bool:
-        """Whether each entry of the axis is in one cell, and cells follow each other."""
+        """Whether each entry of the axis is in one cell, in the order of the cells."""
         return self._members is None
 
     @cached_property
@@ -54,7 +54,7 @@ class Cells:
         return self.in_order or len(np.unique(every := np.concatenate(self.members))) == len(every)
 
     def reduce(self, ops: Operations, x: Array, part: slice, axis: int) -> tuple[Places, Array]:
-        """Find the largest number of each cell along an axis of x, which has the entries of `part`.
+        """Find the largest number of each cell along an axis of x, whose entries are those of `part`.
 
         Returns the cells with entries in `part`, and x with the length of that axis reduced to theirs.
         """
@@ -65,7 +65,7 @@ class Cells:
             return slice(first, last), ops.maxima(x, starts, axis)
         inside = [each[(part.start <= each) & (each < part.stop)] - part.start for each in self._members]
         cells = np.array([i for i, some in enumerate(inside) if len(some)], np.int64)
-        # One after the other: together, repeated entries could take many times the memory of x.
+        # One cell after the other: together, repeated entries could take many times the memory of x.
         largest = [ops.largest(ops.take(x, inside[i], axis), axis) for i in cells]
         return cells, ops.join(largest, axis)
 
@@ -96,11 +96,11 @@ class ThumbnailCollector:
 
     @property
     def plain(self) -> bool:
-        """Whether a native kernel can collect them: weights as they are, and each row in one cell."""
+        """Whether a native kernel can collect them: unchanged weights, with each row in only one cell."""
         return not self._merges and not self._renormalizes and self._rows.apart
 
     def buffer(self, place: int) -> FloatArray:
-        """Return the cells at one index of their first axis, (b, …), each −∞ or what was found so far."""
+        """Return the cells at one index of their first axis, (b, …), each the largest so far, at first −∞."""
         return self._largest[:, place]
 
     @property
@@ -124,7 +124,7 @@ class ThumbnailCollector:
     def collect(
         self, ops: Operations, weights: Array, where: tuple[int | slice, ...], starts: IntArray | None
     ) -> None:
-        """Reduce rows of weights (b, …, rows, N), merged and rescaled as requested, to the cells they are in.
+        """Reduce rows of weights (b, …, rows, N), merged and rescaled as requested, to their cells.
 
         `where` is the place of these rows among all; `starts` is where each word begins among them.
         """
@@ -156,5 +156,5 @@ class ThumbnailCollector:
         one: NDArray[Any] = self._largest[index]
         for axis, places in enumerate(self._places):
             one = one if places is None else one.take(places, axis)
-        finite = bool((one < np.inf).all())  # −inf where no key is seen, and NaN is not below
+        finite = bool((one < np.inf).all())  # −inf where no key is seen; NaN < inf is false
         return Output(thumbnails=reduction.rounded(one, self._dtype), finite=finite)

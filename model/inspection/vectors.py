@@ -1,4 +1,4 @@
-"""Observes the queries and keys of heads, and how long their outputs are; and what else a want is for."""
+"""Observes the queries, keys and output norms of heads, and makes the observers that a want needs."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,10 +29,10 @@ class VectorsObserver:
         queries, keys = (AxisSelection(axis, length) for axis in (want.queries, want.keys))
         self._tokens = {"query": queries, "key": keys, "output_norm": queries}
         self._found: dict[HeadVector, dict[int, NDArray[Any]]] = {name: {} for name in want.vectors}
-        """Of each layer an array (b, heads, tokens, …)."""
+        """For each name and layer, an array (b, heads, tokens, …)."""
 
     def observe(self, number: int, layer: LayerAttention) -> None:
-        """Read what is wanted of one layer."""
+        """Read the wanted vectors of one layer."""
         for name, found in self._found.items():
             if name == "output_norm":
                 found[number] = self._norms(layer)
@@ -68,7 +68,7 @@ AttentionObserver = MapObserver | RolloutObserver | VectorsObserver
 
 
 def observers(want: AttentionWant, count: int, length: int, ops: Operations) -> Iterator[AttentionObserver]:
-    """Make the observers of what `count` sequences of `length` tokens want of their attention."""
+    """Make the observers of the attention that `count` sequences of `length` tokens want."""
     if want.maps:
         yield (RolloutObserver if want.aggregate == "rollout" else MapObserver)(want, count, length, ops)
     if want.vectors:
@@ -76,7 +76,7 @@ def observers(want: AttentionWant, count: int, length: int, ops: Operations) -> 
 
 
 def joined(output: Output, observed: Output) -> Output:
-    """Join what was returned of a sequence with what was observed of it; each array is in one of them."""
+    """Join the output of a sequence with what was observed of it; each array is in only one of them."""
     return replace(
         output,
         attention=output.attention if observed.attention is None else observed.attention,

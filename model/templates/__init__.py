@@ -1,1 +1,1 @@
-"""Chat templates that rerankers read a query and a document in, and the tokens of such pairs."""
+"""Chat templates in which rerankers read a query and a document, and the tokens of such pairs."""

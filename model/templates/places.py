@@ -1,7 +1,7 @@
 """A chat template, as literal text around the places of an instruction, a query and a document.
 
-transformers renders a template for every input. Here it is rendered when a model is loaded, with characters
-that stand for the texts; what a folder brings is never run for a request.
+transformers renders a template for every input. Here it is rendered only when a model is loaded, with
+placeholder characters for the texts; code from a model's folder never runs during a request.
 """
 
 import re
@@ -17,16 +17,16 @@ from model.files import reason
 
 _ROLES = ("system", "query", "document")
 _MARKS = ("\ue000", "\ue001", "\ue002")
-"""Characters of private use that stand for the texts of the roles."""
+"""Private-use characters that stand for the texts of the roles."""
 _PROBES = (
     (" a ", " b\n", "\n c"),
     ("A <b>", 'Q & "q" {{ x }}', "\\d '\t\u00e9\U0001f642"),
     ("b", "", ""),
     (" ", "e" * 9_999, "f" * 9_999),
 )
-"""Texts that a template could change, if it did more than to put them in their places."""
+"""Texts that a template could change if it did more than put them in their places."""
 _LONGEST = 100_000
-"""Characters of a template, and of what it makes."""
+"""The most characters that a template, or what it renders, may have."""
 
 Part = str | int
 """Literal text, or the number of a role."""
@@ -34,7 +34,7 @@ Part = str | int
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A pair in its template; `spans` are the start and end of each text, its number, and what it skips."""
+    """A pair in its template; `spans` are each text's start, end, number, and leading characters dropped."""
 
     text: str
     spans: tuple[tuple[int, int, int, int], ...]
@@ -44,7 +44,7 @@ class Rendered:
 class PairTemplate:
     """The parts of a template without an instruction, and those with one.
 
-    Of the roles in `stripped`, whitespace around the texts is removed. `suffixed`: the end of the template is
+    Whitespace around the texts of the roles in `stripped` is removed. `suffixed`: the end of the template is
     kept when a text is truncated.
     """
 
@@ -55,11 +55,11 @@ class PairTemplate:
 
     @property
     def takes_prompt(self) -> bool:
-        """Whether an instruction has a place."""
+        """Whether the template has a place for an instruction."""
         return 0 in self.instructed
 
     def render(self, instruction: str, query: str, document: str) -> Rendered:
-        """Put texts in their places; an empty instruction leaves the template's own."""
+        """Put texts in their places; if the instruction is empty, the template's own stays."""
         texts = (instruction, query, document)
         pieces: list[str] = []
         spans, length = [], 0
@@ -80,8 +80,8 @@ class PairTemplate:
 def parse_template(source: str, variables: Mapping[str, Any], *, structured: bool) -> PairTemplate:
     """Find the places of the texts in a chat template; `variables` are what it may read besides messages.
 
-    With `structured`, the content of a message is a list. Raises CheckpointError, the end of a sentence that
-    begins with the template's name.
+    With `structured`, the content of a message is a list. Raises CheckpointError, whose message is the end of
+    a sentence that begins with the template's name.
     """
     if len(source) > _LONGEST:
         raise CheckpointError(f"has {len(source)} characters; the limit is {_LONGEST}: shorten it")
@@ -107,10 +107,10 @@ def parse_template(source: str, variables: Mapping[str, Any], *, structured: boo
 
 
 def _instructed(render: Callable[[Sequence[str | None]], str]) -> tuple[Part, ...] | None:
-    """Return the parts around the places of all three texts, None without one for an instruction."""
+    """Return the parts if all three texts have places, else None."""
     try:
         parts = _split(render(_MARKS))
-    except CheckpointError:  # a template may refuse messages of the system
+    except CheckpointError:  # a template may refuse a system message
         return None
     return parts if set(range(len(_ROLES))) <= set(parts) else None
 
@@ -130,7 +130,7 @@ def _parts(rendered: str) -> Iterator[Part]:
 def _renderer(
     source: str, variables: Mapping[str, Any], *, structured: bool
 ) -> Callable[[Sequence[str | None]], str]:
-    """Compile a template as transformers does, in a sandbox without functions that make much of little."""
+    """Compile a template as transformers does, in a sandbox without functions that make huge outputs."""
     environment = sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[ext.loopcontrols]
     )

@@ -23,7 +23,7 @@ def find_template(folder: Path, settings: Mapping[str, Any]) -> tuple[Path, str]
         except UnicodeDecodeError as error:
             raise CheckpointError(f"{file} cannot be read: {reason(error)}; fetch it again.") from error
     given = settings.get("chat_template")
-    if isinstance(given, list):  # several, of which the tokenizer uses this one
+    if isinstance(given, list):  # of several, the tokenizer uses "default"
         named = [one for one in given if isinstance(one, dict) and one.get("name") == "default"]
         given = named[0].get("template") if named else None
     if not isinstance(given, str):

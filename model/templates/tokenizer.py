@@ -1,8 +1,8 @@
 """Tokenizes the pairs of a reranker whose query and document stand in a chat template.
 
-A rendered pair is one text without special tokens around it. It is truncated as such, after which the last
-tokens are those that the template ends with, since the model predicts from them: sentence-transformers 6,
-`Transformer._restore_chat_template_suffix`.
+A rendered pair is one text without special tokens around it, and is truncated as one. The tokens that the
+template ends with then replace the last ones, since the model predicts from them, as in
+sentence-transformers 6, `Transformer._restore_chat_template_suffix`.
 """
 
 import json
@@ -26,7 +26,7 @@ Suffix = list[tuple[int, str]]
 
 
 class TemplateTokenizer(TextTokenizer):
-    """Tokenizes pairs in a template, whose prompt is the instruction, and single texts as any tokenizer."""
+    """Tokenizes pairs in a template, with the prompt as instruction, and single texts like any tokenizer."""
 
     _template: PairTemplate
     _plain: TextTokenizer
@@ -82,7 +82,7 @@ class TemplateTokenizer(TextTokenizer):
     def _find_suffix(self, instruction: str, reserve: Reserve) -> Generator[None, None, Suffix]:
         """Return the tokens that the template ends with, whatever the texts are.
 
-        As in the library, they are what two pairs have in common at their ends.
+        As in the library, these are the last tokens that two different pairs have in common.
         """
         if not self._template.suffixed:
             return []
@@ -95,7 +95,7 @@ class TemplateTokenizer(TextTokenizer):
 
 
 def _pairs(texts: Sequence[Text]) -> list[tuple[str, str]]:
-    """Return the pairs among texts of one kind."""
+    """Return the texts if they are pairs, else nothing: they are all of one kind."""
     return [text for text in texts if not isinstance(text, str)]
 
 

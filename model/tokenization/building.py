@@ -1,8 +1,8 @@
-"""Makes the tokenizer of a folder as its class does, of a tokenizer.json or of its vocabulary alone.
+"""Makes the tokenizer of a folder as its class does, from a tokenizer.json or from its vocabulary alone.
 
-The class is that of tokenizer_config.json, of config.json, or of the model's family. Its settings go before
-what a tokenizer.json says. A class that is not in the table below takes a tokenizer.json as it is, and a
-vocabulary without one is not guessed at. Results are the same as transformers'.
+The class is the one in tokenizer_config.json, in config.json, or of the model's family. Its settings override
+what a tokenizer.json says. A class that is not in the table below takes a tokenizer.json as it is; without
+one, its vocabulary is not guessed at. Results are the same as transformers'.
 """
 
 import logging
@@ -51,25 +51,25 @@ class _Kind:
     surround: Callable[[Tokenizer, Settings, SpecialTokens], processors.PostProcessor] | None
     """None: it puts around texts what the tokenizer.json says."""
     model: type[models.Model] | None = None
-    """The model of a tokenizer.json that it puts its own steps around; None: it takes those of the file."""
+    """The model of a tokenizer.json that it puts its own steps around; None: it keeps the file's steps."""
     dress: Callable[[Tokenizer, Settings], None] | None = None
-    """Puts these steps around it."""
+    """Puts its own steps around that model."""
     checks: tuple[str, ...] = ()
-    """Settings that must say what the steps of a tokenizer.json do."""
+    """Settings that must agree with the steps of a tokenizer.json."""
     keeps_bytes: bool = False
-    """Whether a tokenizer.json whose steps are of bytes is taken as it is."""
+    """Whether a tokenizer.json whose steps work on bytes is taken as it is."""
     keeps_files: bool = False
-    """Whether its files go before a tokenizer.json."""
+    """Whether its files take precedence over a tokenizer.json."""
 
 
 def find_tokenizer(
     folder: Path, name: str, settings: Settings, *, keeps: bool = False
 ) -> tuple[Path, Tokenizer] | None:
-    """Read or build the tokenizer of a folder; None if it has no tokenizer.json and no vocabulary of a kind.
+    """Read or build the tokenizer of a folder; None if it has no tokenizer.json and no known vocabulary.
 
-    `name` is its class, "" for one that is not known, and `settings` is its tokenizer_config.json. With
-    `keeps`, a tokenizer.json goes before the class. Returns the file that it comes from, too. Raises
-    CheckpointError for files that are broken or do not fit together.
+    `name` is its class, "" if that is not known, and `settings` is its tokenizer_config.json. With `keeps`, a
+    tokenizer.json takes precedence over the class. Also returns the file that the tokenizer comes from.
+    Raises CheckpointError for files that are broken or do not fit together.
     """
     file, kind = folder / "tokenizer.json", _KINDS.get(name)
     own = kind is not None and kind.keeps_files and all(present(folder / one) for one in kind.files)
@@ -81,7 +81,7 @@ def find_tokenizer(
 
 
 def _adapt(tokenizer: Tokenizer, folder: Path, name: str, settings: Settings) -> Tokenizer:
-    """Give a tokenizer that was read the steps and the tokens that its class and the settings say."""
+    """Give a tokenizer from a file the steps and the tokens that its class and the settings ask for."""
     kind = _KINDS.get(name)
     read: dict[int, AddedToken] = tokenizer.get_added_tokens_decoder()
     tokens = read_special_tokens(folder, settings, kind.defaults if kind else Defaults({}, ()), read)
@@ -112,7 +112,7 @@ def _has_steps(kind: _Kind, tokenizer: Tokenizer, tokens: SpecialTokens) -> bool
         return False
     if kind.keeps_bytes and splits_bytes(tokenizer):
         return False
-    # Without its special tokens, the model is one of another class that the folder does not name.
+    # Without the class's special tokens, the model is of another class, which the folder does not name.
     return all(tokenizer.token_to_id(tokens[role]) is not None for role in kind.defaults.required)
 
 
@@ -149,7 +149,7 @@ def _build(folder: Path, name: str, settings: Settings) -> tuple[Path, Tokenizer
 
 @contextmanager
 def _naming(folder: Path) -> Iterator[None]:
-    """Have errors that name no file of a folder name the one with its settings."""
+    """Make errors that name no file of a folder name its settings file."""
     try:
         yield
     except CheckpointError as error:
@@ -255,7 +255,7 @@ def _dress_qwen2(tokenizer: Tokenizer, settings: Settings) -> None:
 
 
 def _reset_pairs(model: models.BPE) -> None:
-    """Take off what a tokenizer.json says of its pairs besides themselves, as these classes do."""
+    """Reset what a tokenizer.json sets besides the pairs themselves, as these classes do."""
     model.dropout = model.unk_token = None
     model.fuse_unk = model.byte_fallback = model.ignore_merges = False
 
@@ -276,9 +276,9 @@ def _surround_mpnet(tokenizer: Tokenizer, _: Settings, tokens: SpecialTokens) ->
 
 
 def _build_esm(folder: Path, _: Settings, tokens: SpecialTokens) -> Tokenizer:
-    """Build ESM's tokenizer: every token of the vocabulary is found wherever it is, the longest first.
+    """Build ESM's tokenizer: it finds tokens of the vocabulary anywhere in a text, the longest first.
 
-    What remains between them is unknown, one token for each run without whitespace.
+    What remains between them is unknown: one token for each run without whitespace.
     """
     file = folder / "vocab.txt"
     vocabulary = read_lines(file, most=_MOST_LETTERS)
@@ -385,4 +385,4 @@ _KINDS = {
         checks=("do_lower_case", "split_by_punct", "add_prefix_space"),
     ),
 }
-"""By the name in tokenizer_config.json, without the Fast that may follow it."""
+"""Keyed by the name in tokenizer_config.json, without the Fast that may follow it."""

@@ -3,8 +3,8 @@
 A tokenizer (`tokenizers`) finds added tokens in a text, normalizes the text between them, splits it into
 words, and each word into tokens. A cut changes no token if a word certainly ends there, no added token spans
 it, and the normalizer does not look across it. Which places qualify depends on the tokenizer: `Cutter.of`
-supports BERT's and similar ones, `SpaceCutter.of` byte-level pairs and unigrams. For any other there is none,
-and their texts are tokenized whole.
+supports BERT's and similar ones, `SpaceCutter.of` byte-level pairs and unigrams. Any other tokenizer has no
+cutter, and tokenizes texts whole.
 """
 
 import json
@@ -48,16 +48,16 @@ _PRE_TOKENIZERS = (["BertPreTokenizer"], ["Whitespace"], ["WhitespaceSplit"])
 _POST_PROCESSORS = {None, "BertProcessing", "TemplateProcessing"}
 _MANY_ADDED = 64
 
-# Letters of scripts with spaces between words. Those that are normalized to anything else than letters and
-# their marks, such as the Greek iota that stands below a letter, are left out.
+# Letters of scripts with spaces between words. Those that are normalized to anything but letters and their
+# marks, such as the Greek iota subscript, are left out.
 _ALPHABETS = ((0x41, 0x587), (0x5D0, 0x5EA), (0x620, 0x64A), (0x904, 0x939))
 _HANGUL = "\uac00-\ud7a3"
-# These keep letters and the space between them apart.
+# These leave the space between two letters as it is.
 _SPACED_NORMALIZERS = _NORMALIZERS | {"Precompiled"}
 _SPACED_POST_PROCESSORS = {"BertProcessing", "TemplateProcessing", "RobertaProcessing", "ByteLevel"}
 _RUNS_OF_SPACES = {"Regex": " {2,}"}
 _AFTER_SPLITTING_AT_SPACES = {"Metaspace", "Punctuation", "Digits", "BertPreTokenizer"}
-# Of Llama 3 and of Qwen: both begin a word at a space that a letter follows. That of GPT-2 is in ByteLevel.
+# Llama 3's and Qwen's: both begin a word at a space that precedes a letter. GPT-2's is in ByteLevel.
 _SPLITTING = "|".join(
     (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+",
@@ -184,7 +184,7 @@ class Cutter:
         return None if self._is_spanned(text, begin, at + 1) else at
 
     def _is_spanned(self, text: str, begin: int, end: int) -> bool:
-        """Whether an added token overlaps the text from `begin` to `end`; if equal, whether it spans them."""
+        """Whether an added token overlaps the text from `begin` to `end`; if equal, whether one spans it."""
         for token in self.added:
             if text.find(token, max(0, begin - len(token) + 1), end + len(token) - 1) >= 0:
                 return True
@@ -192,10 +192,10 @@ class Cutter:
 
 
 def _one_of(common: str, rare: str) -> re.Pattern[str]:
-    """Return what matches a character of one of two sets: up to U+FFFF, and beyond.
+    """Return a pattern for the characters of two sets: `common`, up to U+FFFF, and `rare`, beyond.
 
-    Python finds a common one by a table, but compares each character of the text with every rare one. So any
-    character beyond U+FFFF is found, and only then looked up.
+    Python finds a common one by a table, but compares each character of the text with every rare one. So the
+    pattern first finds any character beyond U+FFFF, and only then looks it up.
     """
     rare_too = rf"(?:(?<=[\0-{_LAST_COMMON}])|(?<=[{rare}]))" if rare else rf"(?<=[\0-{_LAST_COMMON}])"
     return re.compile(rf"[{common}\U00010000-\U0010ffff]{rare_too}")
@@ -240,7 +240,7 @@ class SpaceCutter:
 
 @cache
 def _between_letters() -> re.Pattern[str]:
-    """Return what matches up to the last space between two letters."""
+    """Return a pattern that matches up to the last space between two letters."""
     codes = (code for first, last in _ALPHABETS for code in range(first, last + 1))
     letters = "".join(char for char in map(chr, codes) if _stays_letters(char)) + _HANGUL
     return re.compile(f".*(?<=[{letters}]) (?=[{letters}])", re.DOTALL)
@@ -293,7 +293,7 @@ def _splits_at_spaces(steps: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _keeps_offsets(step: Mapping[str, Any]) -> bool:
-    """Whether a post-processor treats the first token of a text as any other."""
+    """Whether a post-processor treats the first token of a text like any other."""
     first = step.get("add_prefix_space") and step.get("trim_offsets")
     return step["type"] in _SPACED_POST_PROCESSORS and not first
 

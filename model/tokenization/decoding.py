@@ -22,7 +22,7 @@ class Decoder:
         vocabulary = {token: index for token, index in listed if index not in others}
         sizes = {index: len(token.encode()) for token, index in vocabulary.items()}
         count = tokenizer.get_vocab_size(with_added_tokens=True) - len(others)
-        if len(sizes) < count:  # the map of a vocabulary that has a token twice has only one of its ids
+        if len(sizes) < count:  # of a token that a vocabulary has twice, the map has only one id
             twice = ((index, tokenizer.id_to_token(index)) for index in range(count) if index not in sizes)
             sizes |= {index: len(token.encode()) for index, token in twice if token is not None}
         tokens = sorted(sizes.items())
@@ -31,7 +31,7 @@ class Decoder:
         self._tokenizer = tokenizer
         added = tokenizer.get_added_tokens_decoder().items()
         self._special = frozenset(index for index, token in added if token.special)
-        # Not an array with a place for each id: a damaged file may have one of four billion.
+        # Not an array with a place for each id: a damaged file may have an id of four billion.
         self._ids: NDArray[np.int64] = np.array([index for index, _ in tokens], np.int64)
         self._bytes: NDArray[np.int64] = np.array([size for _, size in tokens], np.int64)
         self._has_gaps = len(tokens) != self.size
@@ -43,7 +43,7 @@ class Decoder:
         return self._tokenizer.id_to_token(index) or ""
 
     def is_special(self, index: int) -> bool:
-        """Whether an id is of a special token."""
+        """Whether an id is that of a special token."""
         return index in self._special
 
     def most_json_bytes(self, count: int) -> int:
@@ -64,10 +64,10 @@ class Decoder:
         return int(unknown.argmax()) if unknown.any() else None
 
     def text_bytes(self, ids: Sequence[int]) -> int:
-        """Bound the UTF-8 bytes of the text of these known ids: those of the tokens, with a space after each.
+        """Bound the UTF-8 bytes of the text of these known ids: twice the tokens' own, and a space for each.
 
         A decoder only removes characters of tokens, or replaces them by shorter ones; a byte that is not
-        UTF-8 becomes U+FFFD, which has 3 bytes, but such a byte is written with at least 2 in a token.
+        UTF-8 becomes U+FFFD, which has 3 bytes, but such a byte takes at least 2 in a token.
         """
         places = np.searchsorted(self._ids, ids) if self._has_gaps else np.array(ids, np.int64)
         return 2 * int(self._bytes[places].sum()) + len(ids)
@@ -78,7 +78,7 @@ class Decoder:
 
 
 def misnamed(tokenizer: Tokenizer) -> frozenset[int]:
-    """Return the ids of tokens that may be of other texts than their names."""
+    """Return the ids of tokens that may stand for texts other than their names."""
     added = tokenizer.get_added_tokens_decoder().items()
     found = {number for number, token in added if token.lstrip or token.rstrip or token.normalized}
     found.update(unlisted(tokenizer).values())

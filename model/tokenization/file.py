@@ -29,7 +29,7 @@ _TOKEN = 1000
 _PIECE = 128
 _PARTS = 512
 _EXPRESSIONS = 10_000
-"""The longest that all regular expressions together may be, in characters; compiling them takes memory."""
+"""The most characters that all regular expressions together may have; compiling them takes memory."""
 _AROUND = 256
 """How many special tokens may be put around texts; published tokenizers add up to four."""
 _AFFIXES = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix")
@@ -38,7 +38,7 @@ _SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
 _WHOLE = "replace it with the model's own tokenizer.json"
 _MOST_ADDED = 200_000
 _ADDED_CHARACTERS = 2**21
-"""The most characters that all added tokens may have: what searches texts for them has 70 bytes for each."""
+"""The most characters that all added tokens may have: searching texts for them takes 70 bytes for each."""
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
@@ -86,7 +86,7 @@ def _problem_of_model(model: Any) -> str | None:
     lengths = [len(token) for token in tokens if isinstance(token, str)]
     if (longest := max(lengths, default=0)) > _TOKEN:
         return f"a token of model.vocab has {longest} characters; the limit is {_TOKEN}"
-    # At each place of a text, a Unigram model tries all of its tokens that are there.
+    # At each place of a text, a Unigram model tries all of its tokens that match there.
     if not isinstance(vocabulary, dict) and (many := sum(n > _PIECE for n in lengths)) > _PIECE:
         return f"model.vocab has {many} tokens of more than {_PIECE} characters; the limit is {_PIECE}"
     return _too_long({f"model.{name}": model.get(name) for name in _AFFIXES})
@@ -127,7 +127,7 @@ def _problem_of_steps(parsed: Mapping[str, Any]) -> str | None:
 
 
 def _problem_around(post_processor: Any) -> str | None:
-    """Return what is wrong with the special tokens around texts, of which every text gets a copy."""
+    """Return what is wrong with the special tokens around texts, which every text gets a copy of."""
     count = 0
     for part in parts(post_processor):
         if not _once(part):
@@ -154,7 +154,7 @@ def _problem_around(post_processor: Any) -> str | None:
 
 
 def _special(piece: Any) -> str:
-    """Return the name of the special token that a piece of a template is, "" if it is none."""
+    """Return the name of the special token in a piece of a template, "" if the piece is none."""
     token = piece.get("SpecialToken") if isinstance(piece, dict) else None
     return str(token.get("id")) if isinstance(token, dict) else ""
 
@@ -214,7 +214,7 @@ def _grows_by(characters: Any) -> float:
     try:
         return longest_replacement(base64.b64decode(characters))
     except (TypeError, ValueError):
-        return 1.0  # the library says what is wrong with it
+        return 1.0  # the library reports what is wrong with it
 
 
 def _consumes(pattern: Any) -> bool:
@@ -229,11 +229,11 @@ _DOES: Mapping[str, Callable[[Mapping[str, Mapping[str, Any]]], bool]] = {
     "split_by_punct": lambda steps: "Punctuation" in steps,
     "add_prefix_space": lambda steps: steps.get("Metaspace", {}).get("prepend_scheme") == "always",
 }
-"""What a setting of SentencePiece's classes says of the steps of a tokenizer, by their types."""
+"""For each setting of SentencePiece's classes, the value that a tokenizer's steps, keyed by type, imply."""
 
 
 def check_agreement(tokenizer: Tokenizer, settings: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raise CheckpointError for a setting, one of `names`, that a tokenizer does not do as it says."""
+    """Raise CheckpointError if a tokenizer contradicts one of the settings `names`."""
     given = [name for name in names if isinstance(settings.get(name), bool)]
     if not given:
         return

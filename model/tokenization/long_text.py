@@ -20,7 +20,7 @@ LARGE_PIECE = 64 * 1024
 BYTES_PER_CHARACTER = 900
 """The most memory the tokenizer needs per normalized character: 700 for ASCII punctuation, 890 for others."""
 
-# Characters that are normalized at a time to be counted, while the interpreter lock is held.
+# How many characters are normalized at a time, to count them, while the interpreter lock is held.
 _COUNTED = 2 * 1024
 
 Reserve = Callable[[int], AbstractContextManager[None]]
@@ -61,7 +61,7 @@ class Part:
 
     @property
     def words(self) -> list[int]:
-        """The word of each token, counted within the piece; there are no special tokens without one."""
+        """The number of each token's word within the piece; no token is special, so each has one."""
         return cast("list[int]", self.raw.word_ids)
 
 
@@ -122,7 +122,7 @@ class LongText:
         tokens: list[str] = []
         offsets: list[tuple[int, int]] = []
         words: list[int | None] = []
-        while self._kept:  # what the library holds of a part is freed with it
+        while self._kept:  # each part, and what the library holds of it, is freed
             part = self._kept.popleft()
             ids += part.raw.ids[part.skipped :]
             tokens += part.raw.tokens[part.skipped :]
@@ -149,7 +149,7 @@ class LongTexts:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, piece: int) -> "LongTexts | None":
-        """Cut texts into pieces of `piece` characters; None if that could change the tokens."""
+        """Return what tokenizes in pieces of `piece` characters; None if that could change the tokens."""
         cutter = Cutter.of(tokenizer) or SpaceCutter.of(tokenizer)
         if cutter is None:
             return None
@@ -200,9 +200,9 @@ class LongTexts:
 def reserve_memory(
     tokenizer: Tokenizer, texts: Sequence[str], reserve: Reserve
 ) -> AbstractContextManager[None]:
-    """Reserve the memory that texts which cannot be cut need, if it is much.
+    """Reserve the memory that is needed for texts that cannot be cut, if it is much.
 
-    It depends on the normalized texts: a single character of Arabic may become eighteen.
+    It depends on the normalized texts: a single Arabic character may become eighteen.
     """
     characters = sum(max(len(text), _normalized_length(tokenizer, text)) for text in texts)
     return reserve(BYTES_PER_CHARACTER * characters) if characters >= LARGE_PIECE else nullcontext()

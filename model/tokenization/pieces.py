@@ -1,8 +1,8 @@
 """Makes the tokenizers that came from SentencePiece.
 
-Those of XLM-RoBERTa, CamemBERT, T5, ALBERT and DeBERTa are built from its files, of unigrams. Each orders the
-pieces in its own way, so that ids differ from those in the file. Those of Llama and Gemma, of pairs of
-characters, and bytes where a character has no token, have a tokenizer.json, around which their steps are put.
+Those of XLM-RoBERTa, CamemBERT, T5, ALBERT and DeBERTa are unigrams, built from its files. Each orders the
+pieces in its own way, so ids differ from those in the file. Those of Llama and Gemma merge pairs of
+characters, or bytes where one has no token; they have a tokenizer.json, around whose model their steps go.
 """
 
 import json
@@ -62,7 +62,7 @@ def build_t5(folder: Path, settings: Settings, tokens: SpecialTokens) -> Tokeniz
 
 
 def build_albert(folder: Path, settings: Settings, tokens: SpecialTokens) -> Tokenizer | None:
-    """Take the pieces as they are, after quotation marks, accents and case are made alike."""
+    """Take the pieces as they are, after unifying quotation marks, accents and case."""
     file = folder / "spiece.model"
     if (model := read_sentencepiece(file)) is None:
         return None
@@ -78,7 +78,7 @@ def build_albert(folder: Path, settings: Settings, tokens: SpecialTokens) -> Tok
 
 
 def build_deberta(folder: Path, settings: Settings, tokens: SpecialTokens) -> Tokenizer | None:
-    """Take the pieces as they are; the mask, which is none of them, is added after them."""
+    """Take the pieces as they are, and add the mask, which is not one of them, after them."""
     file = folder / "spm.model"
     if settings.get("vocab_type", "spm") != "spm" or (model := read_sentencepiece(file)) is None:
         return None
@@ -110,7 +110,7 @@ def _scores(model: SentencePiece) -> Scores:
 def _build(
     file: Path, model: SentencePiece, scores: Scores, unknown: int, settings: Settings, tokens: SpecialTokens
 ) -> Tokenizer:
-    """Build a tokenizer of scored pieces, of which number `unknown` stands for unknown characters."""
+    """Build a tokenizer of scored pieces; piece number `unknown` stands for unknown characters."""
     vocabulary = {token: number for number, (token, _) in enumerate(scores)}
     if len(vocabulary) < len(scores):
         twice = next(t for number, (t, _) in enumerate(scores) if vocabulary[t] != number)
@@ -157,7 +157,7 @@ def dress_llama(tokenizer: Tokenizer, settings: Settings) -> None:
 
 
 def dress_gemma(tokenizer: Tokenizer, settings: Settings) -> None:
-    """Cut texts after spaces, of which none is put before them."""
+    """Cut texts after spaces; no space is put before a text."""
     _fall_back(tokenizer)
     unknown = settings.get("unk_token") or "<unk>"
     tokenizer.model.unk_token = unknown["content"] if isinstance(unknown, dict) else unknown

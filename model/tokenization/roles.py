@@ -1,7 +1,7 @@
 """Tokenizes queries and documents for late interaction (Khattab & Zaharia 2020, §3.2).
 
 A marker after the first token tells the two roles apart. Queries may be filled up to a fixed length with the
-mask token, which gives them further vectors to search with; documents leave the vectors of some tokens out.
+mask token, which gives them further vectors to search with; some tokens of documents get no vectors.
 """
 
 from collections.abc import Generator, Sequence
@@ -23,7 +23,7 @@ from model.tokenization.tokenizer import Side, Text, TextTokenizer, Truncation, 
 T = TypeVar("T")
 
 _MOST_POOLED = 4096
-"""Tokens of a text whose vectors are clustered: distances of all pairs take 350 megabytes for a moment."""
+"""How many tokens of a text may be clustered: the distances of all pairs take 350 megabytes for a moment."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class RoleRules:
     """How a text of a role becomes tokens.
 
     `length` is the most tokens it may have, the marker and special ones included. `marker` is inserted after
-    the first token ("": none). A text is filled up to `length` with the token `expansion` (None: it is not),
-    to which no token attends unless `attended`; with `filled` only up to so many tokens. Tokens of `skipped`
-    get no vectors, nor does the first one if the role `skips_first`; words that are not in the vocabulary are
-    skipped nowhere. With `kept`, no other tokens get any. `pooling` makes the vectors fewer. `prompt` is put
+    the first token ("": none). A text is filled up to `length`, or only to `filled` tokens, with the token
+    `expansion` (None: it is not), to which no token attends unless `attended`. Tokens in `skipped` get no
+    vectors, nor does the first one if the role `skips_first`; skipped words outside the vocabulary have no
+    effect. With `kept`, no other tokens get vectors. `pooling` makes the vectors fewer. `prompt` is put
     before texts that have no other, whatever the model's default is; None: there is no such rule.
     """
 
@@ -100,12 +100,12 @@ class RoleTokenizer:
 
     @property
     def own_prompt(self) -> str | None:
-        """What stands before a text of the role for which nothing else is chosen, None without a rule."""
+        """The prompt of a text of the role if no other is chosen, None without a rule."""
         return self._rules.prompt
 
     @property
     def added(self) -> int:
-        """The most tokens that a text has beyond its own."""
+        """The most tokens that a text may have in addition to its own."""
         return self.max_length if self._expansion is not None else self._inserted
 
     def encode(
@@ -121,7 +121,7 @@ class RoleTokenizer:
         prompt: str = "",
         reserve: Reserve = lambda _: nullcontext(),
     ) -> Generator[None, None, list[Encoding]]:
-        """Do what `encode` does, in steps of a few milliseconds; see `TextTokenizer.steps`."""
+        """Do what `encode` does, in steps of a few milliseconds; see `TextTokenizer.encode_in_steps`."""
         if truncation is not None and truncation.limit is not None:
             truncation = replace(truncation, limit=truncation.limit - self._inserted)
         try:

@@ -54,7 +54,7 @@ def read_sentencepiece(path: Path) -> SentencePiece | None:
 
 
 def longest_replacement(characters: bytes) -> int:
-    """Return how many characters a map of characters replaces one with at most, or 1 if it replaces none.
+    """Return the most characters that a map of characters replaces one with, or 1 if it replaces none.
 
     A map consists of the size of its index in four bytes, the index, and the replacements, ended by zeros.
     """

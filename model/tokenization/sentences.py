@@ -92,7 +92,7 @@ def _next_mark(text: str, place: int) -> int | None:
 
 def _ends_paragraph(space: str) -> bool:
     """Whether white space that begins with a line break has an empty line or a paragraph separator."""
-    breaks = sum(map(space.count, _LINE_BREAKS)) - space.count("\r\n")  # which is one
+    breaks = sum(map(space.count, _LINE_BREAKS)) - space.count("\r\n")  # a pair is one break
     return breaks > 1 or "\u2029" in space
 
 
@@ -108,7 +108,7 @@ def _is_end(text: str, mark: str, end: int, *, own: bool) -> bool:
 
 
 def _end(pattern: re.Pattern[str], text: str, place: int) -> int:
-    """Return where the characters of a pattern, of which there may be none, end."""
+    """Return where the characters of a pattern end; there may be none."""
     while found := pattern.match(text, place, place + _SEARCHED):
         if found.end() < place + _SEARCHED:
             return found.end()

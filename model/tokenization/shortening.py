@@ -1,4 +1,4 @@
-"""Encodings of which some tokens are left out."""
+"""Leaves tokens out of encodings."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ def without_token(encoding: Encoding, number: int) -> Encoding:
 def shorten(encoding: Encoding, limit: int, *, left: bool = False) -> Encoding:
     """Cut a text at its end, or at its start (`left`), to at most `limit` tokens; special tokens remain.
 
-    Of a pair the longer text is cut first, as at the model's limit.
+    In a pair, the longer text is cut first, as at the model's limit.
     """
     if (surplus := len(encoding) - limit) <= 0:
         return encoding

@@ -1,8 +1,8 @@
 r"""Finds the regular expressions that make a tokenizer slow on some texts, and estimates their time.
 
 The library's expressions backtrack: `\s+$` takes 3 s for 20,000 spaces before a letter, four times as long
-for twice as many, and nothing interrupts it. An expression does not show whether it does, so each is timed
-when its tokenizer is loaded, on texts that are hard for many: a few characters, repeated, and then others.
+for twice as many, and nothing interrupts it. One cannot see whether an expression does so; each is timed when
+its tokenizer is loaded, on texts that are hard for many: a few characters, repeated, and then others.
 Expressions of published tokenizers take time in proportion to the text, and then nothing else happens here.
 """
 
@@ -24,21 +24,21 @@ from model.tokenization.file import expressions, parts
 STEP_S = 0.25
 """How long slow expressions may take for an input, while the texts of other requests wait."""
 _LEAST = 512
-"""A tokenizer is refused if fewer characters than these may take STEP_S."""
+"""A tokenizer is refused if fewer characters than this may take STEP_S."""
 _SIZES = (64, 256, 1024)
 # For texts that seem to take more than proportional time, until one takes _CLEAR_S.
 _LARGER_SIZES = (4096, 16384, 65536)
 _CLEAR_S, _FINEST_S = 0.005, 1e-7
 # Time in proportion to the size has power 1; noise makes it seem more.
 _STEEP = 1.4
-# The power if already the first size takes long.
+# The power that is assumed if even the first size takes long.
 _UNKNOWN = 3.0
 # Seconds per character; usual expressions take 10 to 500 ns.
 _SLOW_S = 15e-6
-# Measuring an expression ends after so long, and then every character counts as hard for it; measuring all
-# expressions, and then the tokenizer is refused.
+# Seconds after which measuring one expression ends, and every character counts as hard for it; and seconds
+# after which measuring all expressions ends, and the tokenizer is refused.
 _MEASURING_S, _MEASURING_ALL_S = 1.0, 10.0
-# How often what takes long is measured: another program may have taken the time.
+# How often a slow search is measured: another program may have taken the time.
 _MEASURED = 2
 _HARD = (*" \t\n\u00a0aA1._\u00e9\u4e2d", "a ", "a1", "a.", ". ", "aA1._ ")
 # How many of an expression's own characters and words are tried too.
@@ -72,11 +72,11 @@ class SlowPattern:
         return " or ".join(_KINDS[kind] for kind in sorted(self.kinds))
 
     def seconds(self, lengths: Iterable[int]) -> float:
-        """Estimate how long it takes for runs of these lengths."""
+        """Estimate how long the expression takes for runs of these lengths."""
         return sum(self.rate * float(length) ** self.power for length in lengths)
 
     def length(self, seconds: float) -> int:
-        """Return how long a run may be to take some time."""
+        """Return how long a run may be to take this many seconds."""
         return int((seconds / self.rate) ** (1 / self.power))
 
     def check(self, texts: Iterable[str], limit_s: float, field: str) -> None:
@@ -93,7 +93,7 @@ class SlowPattern:
             )
 
     def warning(self, limit_s: float) -> str:
-        """Say how slow it is, and what follows."""
+        """Say how slow the expression is, and what follows from that."""
         return (
             f"the expression {_named(self.expression)} may take {self.seconds([20_000]):.2g} s for 20,000 "
             f"{self._hard} in a row; inputs for which it may take more than {limit_s:g} s, as for "
@@ -114,7 +114,7 @@ class SlowPatterns:
     def of(cls, tokenizer: Tokenizer) -> "SlowPatterns":
         """Time the expressions of a tokenizer.
 
-        Raises CheckpointError for one that takes too long for texts of any use, or is in the decoder.
+        Raises CheckpointError if one is too slow for any useful text, or if a slow one is in the decoder.
         """
         found = cls([*_slow(tokenizer.normalizer, tokenizer.pre_tokenizer)])
         if found.shortest is not None and found.shortest < _LEAST:
@@ -127,12 +127,12 @@ class SlowPatterns:
         return found
 
     def check(self, texts: Sequence[str], field: str) -> None:
-        """Raise InputTooSlow for an input that they would take too long for."""
+        """Raise InputTooSlow for an input on which one of them would take too long."""
         for one in self._patterns:
             one.check(texts, self._each_s, field)
 
     def warnings(self) -> list[str]:
-        """Say of each how slow it is, and what follows."""
+        """Say for each expression how slow it is, and what follows from that."""
         return [one.warning(self._each_s) for one in self._patterns]
 
 
@@ -148,7 +148,7 @@ def _slow(*components: Any) -> Iterator[SlowPattern]:
 
 
 def _measure(expression: str) -> SlowPattern | None:
-    """Time an expression on many texts; None if each takes it proportional time. Raises CheckpointError."""
+    """Time an expression on many texts; None if its time is always proportional. Raises CheckpointError."""
     search = normalizers.Replace(Regex(expression), "")
     until = time.thread_time() + _MEASURING_S
     slow: list[SlowPattern] = []
@@ -169,10 +169,10 @@ def _measure(expression: str) -> SlowPattern | None:
 
 
 def _hard_for(expression: str) -> Iterator[tuple[str, str]]:
-    """Yield what to repeat in a text, and what to end it with, so that an expression may fail there.
+    """Yield what to repeat in a text, and what to end the text with, so that an expression may fail there.
 
-    The end has all of its characters: the library sees at once that a text without one cannot match. Their
-    order is such that they may not match at one of the two ends.
+    An end has all characters of the expression: the library sees at once that a text without one cannot
+    match. One end has them in order and one in reverse, so that at least one may not match.
     """
     literal = _CLASSES.sub("", expression)
     characters, words = dict.fromkeys(literal), dict.fromkeys(_WORDS.findall(literal))
@@ -183,7 +183,7 @@ def _hard_for(expression: str) -> Iterator[tuple[str, str]]:
 
 
 def _fit(search: normalizers.Replace, expression: str, repeated: str, end: str) -> tuple[float, float]:
-    """Time an expression on texts of growing size; returns the rate and the power of n characters' time.
+    """Time an expression on texts of growing size; returns the rate and the power of the time it takes.
 
     Raises CheckpointError.
     """
@@ -206,7 +206,7 @@ def _fit(search: normalizers.Replace, expression: str, repeated: str, end: str) 
 
 
 def _seconds(search: normalizers.Replace, text: str) -> float:
-    """Time a search, by the thread's clock or the wall's: one runs on beside others, one may be coarse."""
+    """Time a search: the lesser of wall time, which others add to, and thread time, which may be coarse."""
     least = math.inf
     for _ in range(_MEASURED):
         start, thread_start = time.perf_counter(), time.thread_time()

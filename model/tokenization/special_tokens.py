@@ -16,7 +16,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _MOST = 10_000
 _LONGEST = 1000
 _CHARACTERS = 2**20
-"""The most that all added tokens may have; texts are searched for them with 70 bytes for each."""
+"""The most that all added tokens may have; searching texts for them takes 70 bytes for each character."""
 _OWN = "use the files of one model, or save the tokenizer again with transformers"
 
 
@@ -24,7 +24,7 @@ _OWN = "use the files of one model, or save the tokenizer again with transformer
 class Defaults:
     """The special tokens of a class of tokenizers, by role such as `cls_token`.
 
-    It cannot work without those that are `required`; those that are `greedy` absorb the spaces before them.
+    The class cannot work without the `required` ones; the `greedy` ones absorb the spaces before them.
     """
 
     by_role: Mapping[str, str]
@@ -36,7 +36,7 @@ class Defaults:
 class SpecialTokens:
     """Special tokens by role, and all `added` tokens in order: those found in texts before all else.
 
-    `ids` are those that the folder gives to added tokens. `needed` maps the tokens that must be in the
+    `ids` are the ids that the folder gives to added tokens. `needed` maps the tokens that must be in the
     vocabulary to the field that names them.
     """
 
@@ -59,7 +59,7 @@ class SpecialTokens:
                 )
 
     def add_to(self, tokenizer: Tokenizer, present: Container[str] = ()) -> None:
-        """Add the tokens to a tokenizer that has its vocabulary; raises CheckpointError for other ids.
+        """Add the tokens to a tokenizer that has its vocabulary; raises CheckpointError if their ids differ.
 
         Tokens without an id of their own are left out if they are `present`, or not in the vocabulary.
         """
@@ -86,7 +86,7 @@ def read_special_tokens(
 ) -> SpecialTokens:
     """Read the special tokens of a folder; `settings` is its tokenizer_config.json. Raises CheckpointError.
 
-    `read` are those of its tokenizer.json, which count as those of added_tokens.json do.
+    `read` are the added tokens of its tokenizer.json, which count like those of added_tokens.json.
 
     As in transformers, the files special_tokens_map.json and added_tokens.json count only if
     tokenizer_config.json does not describe the added tokens itself.
@@ -162,7 +162,7 @@ def _listed(folder: Path, special: Container[str]) -> tuple[dict[str, AddedToken
 
 
 def _others(file: Path, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of special tokens beyond those with a role, each with a token of it."""
+    """Yield each special token without a role, after the field that names it."""
     for field in _LISTS:
         yield from ((field, value) for value in _list(file, field, fields.get(field)))
     for field, value in fields.items():
@@ -184,7 +184,7 @@ def _list(file: Path, field: str, value: Any) -> list[Any]:
 
 
 def _token(file: Path, field: str, value: Any, *, greedy: bool = False, special: bool = True) -> AddedToken:
-    """Read a token: its characters, or an object with flags; `greedy` is for one without flags."""
+    """Read a token: its characters, or an object with flags; `greedy` only applies without flags."""
     flags: dict[str, bool] = {"lstrip": greedy}
     content = value
     if isinstance(value, dict):
@@ -204,7 +204,7 @@ def _is_valid(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-# -------------------------------------------- those of a class, where a folder names no others
+# -------------------------------------------- defaults of classes, where a folder names no others
 
 BERT = Defaults(
     {

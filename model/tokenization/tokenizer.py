@@ -40,8 +40,8 @@ _SHORT = 512
 class Truncation:
     """How to handle inputs longer than the model reads: truncate at `side`, or fail if not `allowed`.
 
-    Without a side, it is the tokenizer's own. A `limit` of tokens may be lower than the model's, `most`
-    higher: those of a text that are kept, to be read in windows.
+    Without a side, the tokenizer's own is used. A `limit` of tokens may be lower than the model's. `most` may
+    be higher: it is how many tokens of a text are kept, to be read in windows.
     """
 
     allowed: bool = True
@@ -55,12 +55,12 @@ class RoleTokenizing(Protocol):
 
     @property
     def own_prompt(self) -> str | None:
-        """What stands before a text of the role for which nothing else is chosen, None without a rule."""
+        """The prompt of a text of the role if no other is chosen, None without a rule."""
         ...
 
     @property
     def added(self) -> int:
-        """The most tokens that a text has beyond those of its characters."""
+        """The most tokens that a text may have in addition to those of its characters."""
         ...
 
     def encode(
@@ -76,7 +76,7 @@ class RoleTokenizing(Protocol):
         prompt: str = "",
         reserve: Reserve = lambda _: nullcontext(),
     ) -> Generator[None, None, list[Encoding]]:
-        """Tokenize texts in steps; see `TextTokenizer.steps`."""
+        """Tokenize texts in steps; see `TextTokenizer.encode_in_steps`."""
         ...
 
 
@@ -97,10 +97,10 @@ class TextTokenizer:
         side: Side = "right",
         segments: bool = True,
     ) -> None:
-        """Wrap a tokenizer; long texts are cut into pieces of `piece` characters. `slow` are its own.
+        """Wrap a tokenizer; long texts are cut into pieces of `piece` characters.
 
-        Inputs are truncated at `side` unless a request names another. Without `segments`, both texts of a
-        pair have the first segment.
+        `slow` are the tokenizer's slow expressions. Inputs are truncated at `side` unless a request names
+        another. Without `segments`, both texts of a pair have the first segment.
         """
         tokenizer.no_padding()
         tokenizer.no_truncation()
@@ -109,10 +109,10 @@ class TextTokenizer:
         self._segments = segments
         self.subwords = Subwords.of(tokenizer)
         self.roles: dict[Role, RoleTokenizing] = {}
-        """How queries and documents are tokenized, of a model for late interaction."""
+        """How a model for late interaction tokenizes queries and documents."""
         self._whole = tokenizer
         self.slow = slow or SlowPatterns()
-        """Its expressions for which some texts take too long."""
+        """The tokenizer's expressions that take too long on some texts."""
         self._misnamed = misnamed(tokenizer)
         self._unlisted = unlisted(tokenizer)
         self._step = min(2 * piece, self.slow.shortest or 2 * piece)
@@ -138,7 +138,7 @@ class TextTokenizer:
     ) -> Self:
         """Wrap the tokenizer of a file; `lower_case` lower-cases texts first. Raises CheckpointError.
 
-        Without a `side`, inputs are truncated at that of the file.
+        Without a `side`, inputs are truncated at the file's.
         """
         special = tokenizer.num_special_tokens_to_add(is_pair=True)
         if max_length <= special:
@@ -159,18 +159,18 @@ class TextTokenizer:
         return cls(tokenizer, max_length, slow=slow, side=side or own, segments=segments)
 
     def fitting(self, words: int) -> int:
-        """Return at most this number of short words: as many as take no slow expression long."""
+        """Return how many short words, at most `words`, no slow expression takes too long to search."""
         return words if self.slow.shortest is None else min(words, self.slow.shortest // _SHORT_WORD)
 
     added, own_prompt = 0, None
-    """No text has more tokens than bytes, apart from special ones; prompts are chosen elsewhere."""
+    """A text has no more tokens than bytes, apart from special ones; prompts are chosen elsewhere."""
 
     def of(self, role: Role | None) -> RoleTokenizing:
-        """Return what tokenizes texts of a role, one of `roles`; None: texts without one."""
+        """Return the tokenizer for texts of a role, one of `roles`; None: for texts without a role."""
         return self if role is None else self.roles[role]
 
     def save(self, path: Path) -> None:
-        """Write it as a `tokenizer.json`."""
+        """Write the tokenizer as a `tokenizer.json`."""
         self._whole.save(str(path), pretty=False)
 
     @property
@@ -189,7 +189,7 @@ class TextTokenizer:
         """Tokenize texts or pairs, with `prompt` before each (first) text.
 
         Raises InputTooLong for the first input longer than `max_length` if `truncation` is not allowed, and
-        InputTooSlow for one that `slow` expressions would take too long for.
+        InputTooSlow for one on which `slow` expressions would take too long.
         """
         if len(texts) == 1 and len(prompt) + _size(texts[0]) <= self._step:
             return self._short([_prepend(prompt, texts[0])], 0, truncation or Truncation(), prompt)
@@ -235,9 +235,9 @@ class TextTokenizer:
         return encodings
 
     def _run(self, texts: Sequence[Text]) -> list[RawEncoding]:
-        """Run the library; only for more than a short text does it release the interpreter lock.
+        """Run the library; it releases the interpreter lock only for more than one short text.
 
-        To get the lock back may take longer than a short text. `encode_batch` releases it, `encode` does not.
+        Getting the lock back may take longer than a short text. Only `encode_batch` releases it.
         """
         if len(texts) > 1 or _size(texts[0]) > _SHORT:
             return self._whole.encode_batch(list(texts))
@@ -260,7 +260,7 @@ class TextTokenizer:
         return self._finished(_encoding(tokenized, length, first_word, prompt), index, truncation)
 
     def _finished(self, encoding: Encoding, index: int, truncation: Truncation) -> Encoding:
-        """Name tokens as the vocabulary does, where the library names some by their text; apply a limit."""
+        """Name tokens as the vocabulary does, as the library names some after their text; apply a limit."""
         if not self._segments:
             encoding.segment_ids[:] = [0] * len(encoding)
         if self._unlisted:
@@ -289,7 +289,7 @@ def _check_allowed(truncation: Truncation, index: int, length: int, limit: int) 
 
 
 def run_steps(steps: Generator[None, None, list[Encoding]]) -> list[Encoding]:
-    """Take all steps at once."""
+    """Run all steps at once and return their result."""
     while True:
         try:
             next(steps)

@@ -1,7 +1,7 @@
 """Reads the vocabulary files of older tokenizers: vocab.txt, vocab.json and merges.txt.
 
-Those of fairseq, of BERTweet and PhoBERT, number only the pieces that words end up as, the library also those
-that they are merged from.
+fairseq's files, those of BERTweet and PhoBERT, number only the pieces that words end up as; the library also
+numbers those that they are merged from.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -23,9 +23,9 @@ _OWN = "replace it with the model's own file"
 SPACES = r"[\t-\r\x1c- \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
 _END, _GOES_ON = "</w>", "@@"
 _UNLISTED = 2 * _MOST_TOKENS
-"""The first id of pieces that words are merged from and that are no tokens.
+"""The first id of pieces that words are merged from but that are not tokens.
 
-To save a tokenizer, the library counts up to its largest id.
+It is not larger, because the library counts up to the largest id when it saves a tokenizer.
 """
 
 
@@ -119,7 +119,7 @@ def _read_codes(path: Path) -> list[tuple[str, str]]:
 
 
 def build_codes(folder: Path, settings: Mapping[str, Any], tokens: SpecialTokens) -> Tokenizer:
-    """Build the tokenizer of fairseq's files: words are between spaces, with a line break after them.
+    """Build the tokenizer of fairseq's files: a word is what is between spaces, and a line break after it.
 
     Raises CheckpointError.
     """
@@ -153,7 +153,7 @@ def _join(
 ) -> models.BPE:
     """Join a vocabulary, where tokens within words end in "@@", and codes, where words end in "</w>".
 
-    Pieces that are no tokens get ids from `_UNLISTED` on, as each piece needs one; see `unlisted`.
+    Pieces that are not tokens get ids from `_UNLISTED` on, as each piece needs one; see `unlisted`.
     """
     pieces = {_piece(token, special): number for token, number in vocabulary.items()}
     count = 0
@@ -166,7 +166,7 @@ def _join(
 
 
 def _piece(token: str, special: Set[str]) -> str:
-    """Return the piece of which a token is the name."""
+    """Return the piece that a token names."""
     if token in special:
         return token
     within = token.endswith(_GOES_ON) and token != _GOES_ON
@@ -174,9 +174,9 @@ def _piece(token: str, special: Set[str]) -> str:
 
 
 def unlisted(tokenizer: Tokenizer) -> dict[int, int]:
-    """Return the ids of pieces that are no tokens, with those of the tokens of their names, or unknown.
+    """Map the ids of pieces that are not tokens to those of tokens with their names, or of the unknown one.
 
-    A word may end in what is the mark of others: "a@@" is both "a" within a word, and "a@@" at its end.
+    A word may end in the mark of tokens within words: "a@@" is both "a" within a word, and "a@@" at its end.
     """
     model = tokenizer.model
     if not isinstance(model, models.BPE) or model.end_of_word_suffix != _END:

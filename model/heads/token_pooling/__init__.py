@@ -1,1 +1,1 @@
-"""Fewer vectors for late interaction: those of tokens that are alike become one (Clavié et al. 2024)."""
+"""Fewer vectors for late interaction: vectors of similar tokens become one (Clavié et al. 2024)."""

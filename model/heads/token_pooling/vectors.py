@@ -1,4 +1,4 @@
-"""Pools vectors of tokens as `HierarchicalTokenPooling` of sentence-transformers 6 does."""
+"""Pools token vectors as `HierarchicalTokenPooling` of sentence-transformers 6 does."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,10 @@ from model.heads.vectors import finish
 
 
 def pool_tokens(vectors: FloatArray, pooling: TokenPooling) -> tuple[FloatArray, NDArray[np.int32]]:
-    """Replace vectors of unit length (N, E) by means of those that are alike: float32 (M, E), int32 (N,).
+    """Replace unit vectors (N, E) by the means of clusters of similar ones: float32 (M, E), int32 (N,).
 
-    The integers are the row of each token's vector among the M. The first `protected` ones stay as they are;
-    the others become one for each `factor` of them, by Ward's criterion over 1 less the cosine.
+    The integers say which of the M rows each token's vector is in. The first `protected` vectors stay as they
+    are; the others become one for every `factor` of them, by Ward's criterion over 1 − cosine.
     """
     first, rest = vectors[: pooling.protected], vectors[pooling.protected :]
     most = max(int(len(rest) // pooling.factor), 1)

@@ -1,7 +1,7 @@
-"""Hierarchical clustering by Ward's criterion, for texts: some hundreds of vectors.
+"""Hierarchical clustering by Ward's criterion, for the few hundred vectors of a text.
 
-The clusters of SciPy's `linkage` and `fcluster`, with its choice among equal distances, in numpy: an image
-would grow by SciPy's 140 megabytes for these two functions.
+Makes the clusters of SciPy's `linkage` and `fcluster`, with its choice among equal distances, in numpy: for
+these two functions alone, SciPy would add 140 megabytes to an image.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ Merge = tuple[int, int, float]
 def ward_clusters(distances: FloatArray, most: int) -> Clusters:
     """Put n things into at most `most` clusters, at least 1: int32 (n,), the cluster of each, from 0.
 
-    Those above the diagonal of `distances` (n, n) count. Of merges at one distance all are done or none,
-    so that there may be fewer clusters. They are numbered as SciPy's `fcluster` does with "maxclust".
+    Only the numbers above the diagonal of `distances` (n, n) count. Merges at equal distance are all done or
+    none, so there may be fewer clusters. They are numbered as SciPy's `fcluster` does with "maxclust".
     """
     count = len(distances)
     if count <= most:
@@ -35,7 +35,7 @@ def ward_clusters(distances: FloatArray, most: int) -> Clusters:
 def _merges(distances: Distances) -> list[Merge]:
     """Merge all by chains of nearest neighbours (Murtagh 1983), in O(n²); overwrites the distances.
 
-    A cluster is called after one of its members. Its distance to others is that of Lance and Williams (1967).
+    A cluster has the number of one of its members. Its distances to others follow Lance and Williams (1967).
     """
     count = len(distances)
     np.fill_diagonal(distances, np.inf)
@@ -46,7 +46,7 @@ def _merges(distances: Distances) -> list[Merge]:
             chain.append(int(alive.argmax()))
         row = distances[chain[-1]]
         nearest = int(row.argmin())
-        # Of equal distances, the one that the chain came from: it would not end otherwise.
+        # Among equal distances, take the one that the chain came from: it would not end otherwise.
         if len(chain) == 1 or row[nearest] < row[chain[-2]]:
             chain.append(nearest)
             continue
@@ -68,7 +68,7 @@ def _merges(distances: Distances) -> list[Merge]:
 
 
 def _tree(merges: Sequence[Merge], count: int) -> list[Merge]:
-    """Put merges into the order of their distances; the i-th makes the cluster `count + i`."""
+    """Sort merges by their distances; the i-th then makes the cluster `count + i`."""
     owner = list(range(2 * count - 1))
 
     def find(node: int) -> int:
@@ -85,9 +85,9 @@ def _tree(merges: Sequence[Merge], count: int) -> list[Merge]:
 
 
 def _numbered(tree: Sequence[Merge], count: int, cut: float) -> Clusters:
-    """Number what is merged up to the distance `cut`, from the root down.
+    """Number the clusters that are merged up to the distance `cut`, from the root down.
 
-    Below a larger merge, first what is in its clusters of several, and then single things.
+    Below a merge at a larger distance, its parts of several things come first, then single things.
     """
     numbers, last = np.empty(count, np.int32), -1
     waiting = [(2 * count - 2, False)]
