@@ -11,6 +11,8 @@ IMAGE_OPTIONS ?=
 DIST ?= dist
 # For `make test-thorough` and `make test-alone`: of which files to run what takes long.
 THOROUGH ?= tests
+# For `make test-alone`: options for pytest, such as --last-failed.
+ALONE_OPTIONS ?=
 # For `make test-deploy`: which tests to run, which parts `tests/deploy/install.sh` installs, all by default, and options
 # for pytest.
 DEPLOY_TESTS ?= tests/deploy tests/explorer
@@ -63,7 +65,8 @@ test-thorough: $(VENV)/.test
 ALONE = grep --recursive --files-with-matches --include='test_*.py' 'mark\.alone'
 
 test-alone: $(VENV)/.test
-	$(BIN)/pytest -m "alone and not thorough and not deploy and not repeated" $$($(ALONE) tests)
+	$(BIN)/pytest $(ALONE_OPTIONS) -m "alone and not thorough and not deploy and not repeated" $$($(ALONE) tests) \
+	  || [ -n "$(ALONE_OPTIONS)" -a $$? -eq 5 ]
 	files=$$($(ALONE) $(THOROUGH)); [ -z "$$files" ] || \
 	  $(BIN)/pytest -m "alone and thorough and not deploy and not repeated" $$files || [ $$? -eq 5 ]
 
