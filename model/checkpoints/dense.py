@@ -109,9 +109,8 @@ def read_autoencoder(
         )
     shapes = {"decoder.linear.weight": (outputs, size), "latent_bias": (outputs,), "pre_bias": (size,)}
     tensors = _weights(folder, shapes, unread=_COUNTS)
-    weight = tensors[
-        "decoder.linear.weight"
-    ]  # the encoder's as well: the decoder multiplies by its transpose
+    # The encoder's as well: the decoder multiplies by its transpose.
+    weight = tensors["decoder.linear.weight"]
     bias = tensors["latent_bias"] - weight @ tensors["pre_bias"].astype(np.float64)
     dense = Dense(weight, bias.astype(np.float32), "ReLU")
     return AutoEncoder(dense, own, most or k, switch_of(file, config, "normalize", default=False))

@@ -115,7 +115,8 @@ class ModelFolder:
         if (self.token_weights or self.autoencoder) is not None and predicts is not None:
             own = "a SparseAutoEncoder" if self.autoencoder else f"the layers of bge-m3 ({', '.join(HYBRID)})"
             raise CheckpointError(
-                f"{self.path} has {own}, and its weights predict {predicts.kind}: use the files of one model."
+                f"{self.path} has {own}, and its weights predict {predicts.kind}: remove "
+                f"{'that module' if self.autoencoder else 'these files'}, or use the files of one model."
             )
         if self.layout.splade is not None and (predicts is None or predicts.kind != "masked_words"):
             raise CheckpointError(

@@ -22,7 +22,7 @@ from service.tasks.view import View
 
 _LISTED = 10
 _NUMBER_BYTES = 10
-"""Bytes of a feature's number as a string in JSON: six digits at most, quotes, a comma and a space."""
+"""The most bytes of a feature's number as a string in JSON: six digits, quotes and a comma, rounded up."""
 _CHECKPOINTS: dict[HeadKind, str] = {
     "classification": "SequenceClassification",
     "token_classification": "TokenClassification",

@@ -47,7 +47,7 @@ export function ViewPanel() {
     list.current!.querySelector<HTMLElement>(`#tab-${next.name}`)!.focus();
   };
   const beginEntry = (): void => {
-    const field = list.current?.parentElement!.querySelector<HTMLTextAreaElement>(".compare-entry.empty textarea");
+    const field = list.current?.parentElement?.querySelector<HTMLTextAreaElement>(".compare-entry.empty textarea");
     field?.focus();
     field?.select();
   };

@@ -88,6 +88,7 @@ function Alignments({ beside: { both } }: { beside: Beside }) {
 /** What stands beside. */
 function Entry({ store, empty }: { store: Store; empty: boolean }) {
   const { fields } = store;
+  // From the first frame on, because it may be selected before effects run.
   const text = useSignal(fields.besideText.peek() ?? fields.text.peek());
   const pair = useSignal("");
   useSignalEffect(() => {
