@@ -278,7 +278,7 @@ def _totals(server: Headlight) -> Floats:
         "headlight_inputs_total",
     )
     found = [sum(v for series, v in samples.items() if series.partition("{")[0] == name) for name in names]
-    answered = samples['headlight_requests_total{route="/encode",status="200"}']
+    answered = samples['headlight_requests_total{kind="inference",route="/encode",status="200"}']
     return np.array([*found, answered])
 
 

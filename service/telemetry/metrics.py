@@ -71,11 +71,12 @@ class Metrics:
         self._exposition = Exposition(self.defined, self._part)
 
     def _define_requests(self) -> None:
-        self.requests = self._counter("requests_total", "Requests answered.", "route", "status")
+        self.requests = self._counter("requests_total", "Requests answered.", "kind", "route", "status")
         self.request_duration = self._histogram(
             "request_duration_seconds",
             "From the head of a request to the end of its response.",
             _SECONDS,
+            "kind",
             "route",
         )
         self.stage_duration = self._histogram(
@@ -160,9 +161,10 @@ class Metrics:
             all_of = of_kinds | {200, CLIENT_GONE} if endpoint.inference else endpoint.statuses
             known.append((endpoint.label, all_of))
         for route, statuses in known:
-            self.request_duration.labels(route)
+            kind = self._kind(route)
+            self.request_duration.labels(kind, route)
             for status in sorted(statuses):
-                self.requests.labels(route, str(status))
+                self.requests.labels(kind, route, str(status))
         for reason in (*REJECTIONS, SLOW_READER):
             self.rejected.labels(reason)
         for reason in WORKER_EXITS:
@@ -186,9 +188,15 @@ class Metrics:
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
+        kind = self._kind(route)
         self._record(
-            (self.requests.labels(route, str(status)), 1), (self.request_duration.labels(route), seconds)
+            (self.requests.labels(kind, route, str(status)), 1),
+            (self.request_duration.labels(kind, route), seconds),
         )
+
+    def _kind(self, route: str) -> str:
+        """Tell requests that a model computes from others: rules and dashboards need no list of routes."""
+        return "inference" if route in self._inference else "other"
 
     def reject(self, kind: str) -> None:
         """Count a problem if it means that a request was refused or timed out."""

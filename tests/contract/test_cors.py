@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.serving import ROUTES, Service, assert_problem, serve
+from tests.support.serving import ROUTES, Service, assert_problem, requests_total, serve
 
 PAGE, OTHER = "https://page.example", "https://other.example"
 KEY = "key-0123456789abcdef"
@@ -45,9 +45,9 @@ def test_an_allowed_page_is_told_so_before_it_sends_its_key(opened: Service, pat
     assert "access-control-allow-credentials" not in asked.headers
     assert asked.headers["x-request-id"]
     after = opened.metrics()
-    answered = f'headlight_requests_total{{route="{path}",status="200"}}'
+    answered = requests_total(path)
     assert after[answered] == before[answered]
-    unmatched = 'headlight_requests_total{route="unmatched",status="200"}'
+    unmatched = 'headlight_requests_total{kind="other",route="unmatched",status="200"}'
     assert after[unmatched] == before[unmatched] + 1
 
 

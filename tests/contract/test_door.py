@@ -58,8 +58,8 @@ def test_each_protocol_words_it_its_own_way(full: Service) -> None:
     assert tei.json()["error_type"]
     assert int(openai.headers["retry-after-ms"]) >= 1
     counted = full.metrics()
-    assert counted['headlight_requests_total{route="/v1/embeddings",status="429"}'] == 1
-    assert counted['headlight_requests_total{route="/embed",status="429"}'] == 1
+    assert counted['headlight_requests_total{kind="inference",route="/v1/embeddings",status="429"}'] == 1
+    assert counted['headlight_requests_total{kind="inference",route="/embed",status="429"}'] == 1
     assert counted['headlight_rejected_total{reason="overloaded"}'] >= 2
 
 

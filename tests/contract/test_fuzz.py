@@ -25,7 +25,7 @@ expected-statuses = ["2xx", 400, 404, 422, 424]
 def test_the_service_keeps_its_own_contract(service: Service, tmp_path: Path) -> None:
     """No 5xx, no undocumented status or content type, no answer that its schema does not describe."""
     (tmp_path / "schemathesis.toml").write_text(CONFIGURATION, encoding="utf-8")
-    answered = 'headlight_requests_total{{route="{}",status="200"}}'
+    answered = 'headlight_requests_total{{kind="inference",route="{}",status="200"}}'
     before = service.metrics()
     ended = subprocess.run(
         [

@@ -184,7 +184,7 @@ def test_a_client_that_goes_while_its_text_waits_to_be_tokenized_costs_nothing(t
     """Clients that left are dropped before their texts are tokenized."""
     content = json.dumps({"inputs": "a " * 900_000}).encode()
     head = b"POST /encode HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    dropped = 'headlight_requests_total{route="/encode",status="499"}'
+    dropped = 'headlight_requests_total{kind="inference",route="/encode",status="499"}'
     before = target.metrics()[dropped]
     for _ in range(6):
         with target.connect() as connection:

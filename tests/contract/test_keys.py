@@ -73,7 +73,7 @@ def test_inference_asks_for_a_key(guarded: Service, path: str) -> None:
     assert_refused(guarded.http.post(path, json=BODY))
     assert_refused(guarded.http.post(path, json=BODY, headers=bearer(THIRD)))
     assert guarded.http.post(path, json=BODY, headers=bearer(FIRST)).status_code == 200
-    counted = guarded.metrics()[f'headlight_requests_total{{route="{path}",status="401"}}']
+    counted = guarded.metrics()[f'headlight_requests_total{{kind="inference",route="{path}",status="401"}}']
     assert counted >= 2
 
 

@@ -18,9 +18,11 @@ from tests.support.serving import (
     Json,
     Service,
     answered,
+    kind_of,
     operations_labels,
     parse_metrics,
     post,
+    requests_total,
     serve,
 )
 
@@ -28,8 +30,8 @@ MODEL = 'model="all-MiniLM-L6-v2"'
 
 # name -> labels, beside `model` where it has one, of a series that must be there
 SERIES = {
-    "requests_total": ["route", "status"],
-    "request_duration_seconds_count": ["route"],
+    "requests_total": ["kind", "route", "status"],
+    "request_duration_seconds_count": ["kind", "route"],
     "stage_duration_seconds_count": ["model", "stage"],
     "inputs_total": ["model", "route"],
     "input_tokens_total": ["model"],
@@ -75,9 +77,10 @@ def assert_complete(samples: dict[str, float]) -> None:
         assert found, name
         assert all(re.findall(r'(\w+)="', sample) == labels for sample in found), name
     for route, statuses in STATUSES.items():
-        assert f'headlight_request_duration_seconds_count{{route="{route}"}}' in samples
+        series = f'headlight_request_duration_seconds_count{{kind="{kind_of(route)}",route="{route}"}}'
+        assert series in samples
         for status in statuses:
-            assert f'headlight_requests_total{{route="{route}",status="{status}"}}' in samples
+            assert requests_total(route, status) in samples
     for reason in ("overloaded", "deadline-exceeded", "not-ready"):
         assert f'headlight_rejected_total{{reason="{reason}"}}' in samples
 
@@ -96,7 +99,7 @@ def test_every_series_is_there_before_the_first_request() -> None:
         arrays = route in ("/encode", "/attention")
         for name in ("json", "npz", "safetensors", "ndjson") if arrays else ("json",):
             assert samples[f'headlight_response_bytes_total{{format="{name}",route="{route}"}}'] == 0
-        assert samples[f'headlight_requests_total{{route="{route}",status="200"}}'] == 0
+        assert samples[requests_total(route)] == 0
 
 
 def test_keys_have_series_as_long_as_they_open() -> None:
@@ -123,7 +126,7 @@ def test_a_registry_belongs_to_its_app() -> None:
     """Two apps in one process count apart."""
     first, second = Metrics("1", ENDPOINTS), Metrics("1", ENDPOINTS)
     first.request("/encode", 200, 0.1)
-    name = 'headlight_requests_total{route="/encode",status="200"}'
+    name = 'headlight_requests_total{kind="inference",route="/encode",status="200"}'
     assert parse_metrics(first.exposition().decode())[name] == 1
     assert parse_metrics(second.exposition().decode())[name] == 0
 
@@ -188,9 +191,9 @@ def test_an_answer_moves_its_numbers_by_what_it_carried(quiet: Service, path: st
     small = {} if path == "/encode" else {"layers": [0], "heads": [0], "queries": [0]}
     change = moved(quiet, path, {"inputs": ["one", "two words", LONG], **small}, 200)
     tokens = 3 + 4 + 256
-    assert change[f'requests_total{{route="{path}",status="200"}}'] == 1
-    assert change[f'request_duration_seconds_count{{route="{path}"}}'] == 1
-    assert 0 < change[f'request_duration_seconds_sum{{route="{path}"}}'] < 20
+    assert change[f'requests_total{{kind="inference",route="{path}",status="200"}}'] == 1
+    assert change[f'request_duration_seconds_count{{kind="inference",route="{path}"}}'] == 1
+    assert 0 < change[f'request_duration_seconds_sum{{kind="inference",route="{path}"}}'] < 20
     assert change[f'inputs_total{{{MODEL},route="{path}"}}'] == 3
     assert change[f"input_tokens_total{{{MODEL}}}"] == tokens
     assert change[f"truncated_inputs_total{{{MODEL}}}"] == 1
@@ -217,7 +220,7 @@ def test_scrapes_of_a_second_are_the_same(quiet: Service) -> None:
         took = time.monotonic() - begun
     assert first == second
     now = parse_metrics(quiet.http.get("/metrics", headers={"Cache-Control": "no-cache"}).text)
-    name = 'headlight_requests_total{route="/metrics",status="200"}'
+    name = 'headlight_requests_total{kind="other",route="/metrics",status="200"}'
     assert now[name] == parse_metrics(second.decode())[name] + 2
     time.sleep(1.0)
     assert quiet.http.get("/metrics").content != second
@@ -235,7 +238,7 @@ def test_server_timing_agrees_with_the_metrics(quiet: Service, path: str) -> Non
     for stage, milliseconds in told.items():
         name = f'headlight_stage_duration_seconds_sum{{{MODEL},stage="{stage}"}}'
         assert float(milliseconds) == pytest.approx(1e3 * (after[name] - before[name]), abs=0.001)
-    whole = f'headlight_request_duration_seconds_sum{{route="{path}"}}'
+    whole = f'headlight_request_duration_seconds_sum{{kind="inference",route="{path}"}}'
     assert 0 < sum(map(float, told.values())) <= 1e3 * (after[whole] - before[whole])
 
 
@@ -259,7 +262,7 @@ def test_a_refusal_is_counted_and_nothing_else_moves(quiet: Service) -> None:
         "request_duration_seconds_bucket",
         "size",
     }
-    assert change['requests_total{route="/encode",status="422"}'] == 1
+    assert change['requests_total{kind="inference",route="/encode",status="422"}'] == 1
 
 
 def test_unknown_paths_are_one_series(quiet: Service) -> None:
@@ -268,7 +271,7 @@ def test_unknown_paths_are_one_series(quiet: Service) -> None:
     for i in range(5):
         quiet.http.get(f"/scan/{i}")
     after = quiet.metrics()
-    name = 'headlight_requests_total{route="unmatched",status="404"}'
+    name = 'headlight_requests_total{kind="other",route="unmatched",status="404"}'
     assert after[name] - before[name] == 5
     assert set(after) == set(before)
 
@@ -284,7 +287,7 @@ def test_operations_routes_are_counted(quiet: Service) -> None:
     after = quiet.metrics()
     for route in operations_labels(ENDPOINTS):
         status = {"/": 307, "/api/generate": 400, "/api/chat": 400}.get(route, 200)
-        name = f'headlight_requests_total{{route="{route}",status="{status}"}}'
+        name = requests_total(route, status)
         assert after[name] > before[name]
-    unmatched = 'headlight_requests_total{route="unmatched",status="200"}'
+    unmatched = 'headlight_requests_total{kind="other",route="unmatched",status="200"}'
     assert after[unmatched] == before[unmatched]

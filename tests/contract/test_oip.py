@@ -24,7 +24,7 @@ from tests.support.oip import (
     text,
     vectors,
 )
-from tests.support.serving import JSON, LONG, Json, Service, serve
+from tests.support.serving import JSON, LONG, Json, Service, requests_total, serve
 from tests.support.tei import TEXT, TEXTS
 
 ALL = [TEXT, *TEXTS, "Zürich 東京 🌍", ""]
@@ -287,7 +287,7 @@ def test_a_model_may_have_a_slash_in_its_name(slashed: Service, written: str) ->
 
 def test_requests_are_counted_under_one_route(tei: Service) -> None:
     """Whatever the model, so that names do not become series; with inputs and bytes."""
-    names = [f'headlight_requests_total{{route="/v2/models/infer",status="{s}"}}' for s in (200, 404)]
+    names = [requests_total("/v2/models/infer", status) for status in (200, 404)]
     inputs = 'headlight_inputs_total{model="mini",route="/v2/models/infer"}'
     before = tei.metrics()
     ask(tei, {"inputs": [text(TEXT, TEXT)]})

@@ -340,5 +340,5 @@ def test_a_full_queue_is_a_503() -> None:
             assert_error(refused, 503, "")
             assert "Retry when Retry-After says" in refused.json()["error"]
             assert int(refused.headers["retry-after"]) >= 1
-        name = 'headlight_requests_total{route="/api/embed",status="503"}'
+        name = 'headlight_requests_total{kind="inference",route="/api/embed",status="503"}'
         assert full.metrics()[name] == 2

@@ -172,7 +172,7 @@ def test_connections_are_spread_over_the_workers(several: Service) -> None:
 
 def test_metrics_are_those_of_all_processes(several: Service) -> None:
     """Whichever worker is asked, each request counts once, and gauges are sums."""
-    name = 'headlight_requests_total{route="/encode",status="200"}'
+    name = 'headlight_requests_total{kind="inference",route="/encode",status="200"}'
     before = several.metrics()[name]
     with clients(several, 6) as ends:
         time.sleep(1)
@@ -224,7 +224,7 @@ def test_a_killed_worker_is_replaced_at_once_and_its_siblings_go_on() -> None:
         wait_until(lambda: not service.metrics()["headlight_requests_in_flight{}"], service)
         samples = service.metrics()
         assert samples['headlight_worker_exits_total{reason="died"}'] == kills
-        counted = samples['headlight_requests_total{route="/encode",status="200"}']
+        counted = samples['headlight_requests_total{kind="inference",route="/encode",status="200"}']
         assert abs(counted - ends["200"]) <= 6 * kills, "at most what was on its way at a kill"
         assert samples["headlight_lost_requests_total{}"] <= ends["closed"]
         wait_until(lambda: open_files(service) <= first + 4, service)

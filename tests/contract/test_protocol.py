@@ -25,7 +25,7 @@ pytestmark = pytest.mark.thorough
 
 GET = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
 TEXT = " ".join(["word"] * 250)
-UNMATCHED_400 = 'headlight_requests_total{route="unmatched",status="400"}'
+UNMATCHED_400 = 'headlight_requests_total{kind="other",route="unmatched",status="400"}'
 
 
 def read_all(connection: socket.socket) -> bytes:

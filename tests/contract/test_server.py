@@ -104,7 +104,7 @@ def test_a_signal_under_load_loses_no_accepted_request() -> None:
         threads = [threading.Thread(target=client, args=(i,)) for i in range(16)]
         for thread in threads:
             thread.start()
-        service.wait_for_metric('headlight_requests_total{route="/encode",status="200"}', 60)
+        service.wait_for_metric('headlight_requests_total{kind="inference",route="/encode",status="200"}', 60)
         service.signal()
         assert service.wait() == 0
         stop.set()
@@ -204,7 +204,7 @@ def test_the_exit_does_not_wait_for_a_thread_that_nobody_waits_for() -> None:
             connection.sendall(request_bytes(body=b'{"inputs": "' + b"a " * 6_000_000 + b'"}'))
             service.wait_for_metric("headlight_requests_in_flight{}", 1)
             time.sleep(0.5)
-        service.wait_for_metric('headlight_requests_total{route="/encode",status="499"}', 1)
+        service.wait_for_metric('headlight_requests_total{kind="inference",route="/encode",status="499"}', 1)
         service.signal()
         assert wait_for_end(service) < 4
 
@@ -226,7 +226,7 @@ def test_work_of_clients_that_have_gone_is_not_done() -> None:
         with service.connect() as connection:
             connection.sendall(request_bytes(body=body))
             service.wait_for_metric(name, 1)
-        service.wait_for_metric('headlight_requests_total{route="/encode",status="499"}', 1)
+        service.wait_for_metric('headlight_requests_total{kind="inference",route="/encode",status="499"}', 1)
         service.encode("whoever comes next")
         assert service.metrics()[name] < 80
         assert in_flight(service) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.test_processes import TEXT, wait_for_workers, workers
-from tests.support.serving import Service, answered, post, serve
+from tests.support.serving import Service, answered, post, requests_total, serve
 
 _UNSHARE = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
 # A file system of a page, and in it a file that takes it.
@@ -36,7 +36,7 @@ def full() -> Iterator[Service]:
 
 def test_a_full_dev_shm_kills_no_process(full: Service) -> None:
     """Both workers answer requests and scrapes, the numbers are right, and no file is there that was not."""
-    before, answered_requests = workers(full), 'headlight_requests_total{route="/encode",status="200"}'
+    before, answered_requests = workers(full), requests_total("/encode")
     for i in range(1, 21):
         with full.new_client() as client:
             answered(client.post("/encode", json=TEXT))

@@ -331,12 +331,12 @@ def test_metrics_count_by_the_route_without_the_prefix(tei: Service) -> None:
     after = tei.metrics()
     for route, requests in (("/embed", 2), ("/tei", 5)):
         for series in (
-            f'headlight_requests_total{{route="{route}",status="200"}}',
+            f'headlight_requests_total{{kind="inference",route="{route}",status="200"}}',
             f'headlight_inputs_total{{model="mini",route="{route}"}}',
         ):
             assert after[series] - before.get(series, 0) == requests, series
     assert not any('route="/tei/' in series for series in after)
-    assert after['headlight_requests_total{route="/",status="307"}'] >= 0
+    assert after['headlight_requests_total{kind="other",route="/",status="307"}'] >= 0
 
 
 def test_the_address_for_browsers_stays(tei: Service) -> None:

@@ -106,7 +106,7 @@ def load(cluster: Cluster, clients: int = 4) -> Iterator[Counter[object]]:
 
 def on_each_replica(cluster: Cluster, path: str, body: object, **headers: str) -> list[httpx.Response]:
     """Ask until both replicas have answered; all answers."""
-    counted = f'headlight_requests_total{{route="{path}",status="200"}}'
+    counted = f'headlight_requests_total{{kind="inference",route="{path}",status="200"}}'
 
     def answered_by_each() -> list[float]:
         return [samples[counted] for _, samples in sorted(cluster.metrics().items())]
@@ -184,7 +184,7 @@ def test_who_leaves_early_is_no_error(cluster: Cluster) -> None:
     """A client that goes before its request or its answer is complete is counted as 499, not as a 5xx."""
 
     def counted(status: int) -> float:
-        series = f'headlight_requests_total{{route="/encode",status="{status}"}}'
+        series = f'headlight_requests_total{{kind="inference",route="/encode",status="{status}"}}'
         return sum(samples[series] for samples in cluster.metrics().values())
 
     head = b"POST /encode HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"

@@ -27,6 +27,9 @@ _, _, _RUNBOOKS = MONITORING.partition("\n## Alerts\n")
 _RUNBOOKS = _RUNBOOKS.partition("\n## ")[0]
 RUNBOOKS = dict(re.findall(r"^### (\S+)\n\n(.+?)(?=\n+### |\Z)", _RUNBOOKS, flags=re.DOTALL | re.MULTILINE))
 
+OF_ALL_ROUTES = {"service: Requests by route A"}
+"""Panels that count operational requests, too."""
+
 
 def promtool_cases() -> list[Json]:
     """The tests of all files for `promtool test rules`."""
@@ -107,14 +110,15 @@ def test_rules_are_made_of_series_that_exist() -> None:
 
 
 def test_every_inference_route_counts() -> None:
-    """Rules and panels that select routes select all on which a model is asked for something."""
+    """Rules and panels count all requests that a model computes, or name routes that there are."""
     expressions = [*rule_expressions(), *(e for name in DASHBOARDS for e in panel_expressions(name))]
-    selected = {
-        (e.where, routes) for e in expressions for routes in re.findall(r'\broute=~"(/[^"]*)"', e.promql)
-    }
-    assert len(selected) > 10
-    for where, routes in selected:
-        assert set(routes.split("|")) == set(ENDPOINTS.inference_labels), where
+    counted = re.compile(r"headlight_request(?:s_total|_duration_seconds_\w+)\b(\{[^}]*\})?")
+    selected = [(e.where, labels) for e in expressions for labels in counted.findall(e.promql)]
+    assert len(selected) > 20
+    for where, labels in selected:
+        named = re.findall(r'\broute=~?"(/[^"]*)"', labels)
+        assert 'kind="inference"' in labels or named or where in OF_ALL_ROUTES, where
+        assert {route for one in named for route in one.split("|")} <= {*ENDPOINTS.inference_labels}, where
 
 
 def test_names_of_series_are_told_from_functions_and_labels() -> None:

@@ -13,7 +13,7 @@ from export.bench.target import Target, reason
 from tests.references.checkpoints import write_bert
 from tests.support.serving import ROOT, Service, free_port, serve
 
-COUNTED = 'headlight_requests_total{route="/encode",status="200"}'
+COUNTED = 'headlight_requests_total{kind="inference",route="/encode",status="200"}'
 KEY = "key-0123456789abcdef"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.references.comparing import distance
 from tests.support.libraries import NODE, answers, needs
-from tests.support.serving import Service, answered
+from tests.support.serving import Service, answered, requests_total
 
 MODEL = "all-MiniLM-L6-v2"
 TEXTS = ["A man is eating.", "Someone eats."]
@@ -89,7 +89,7 @@ def each(*names: str) -> list[object]:
 
 def sent(service: Service, route: str) -> float:
     """How many requests to a route were answered with 200."""
-    return service.metrics().get(f'headlight_requests_total{{route="{route}",status="200"}}', 0)
+    return service.metrics().get(requests_total(route), 0)
 
 
 @pytest.mark.parametrize("name", each(*EMBEDDING))

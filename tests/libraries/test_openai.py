@@ -4,7 +4,7 @@ from model.checkpoints.source import resolve
 from tests.references.checkpoints import MINILM
 from tests.references.comparing import distance
 from tests.support.libraries import answers, needs
-from tests.support.serving import LONG, Service, serve
+from tests.support.serving import LONG, Service, requests_total, serve
 
 NAME = "openai"
 pytestmark = needs(NAME)
@@ -96,7 +96,7 @@ def test_what_would_be_late_again_is_sent_once() -> None:
     """A passed deadline; and a model whose name has a slash, which the library quotes, is found."""
     with serve(model=f"org/name={resolve(MINILM)}") as slow:
         late = answers(NAME, LATE, url=slow.url, texts=[LONG] * 64, model="org/name")
-        sent = slow.metrics()['headlight_requests_total{route="/v1/embeddings",status="504"}']
+        sent = slow.metrics()[requests_total("/v1/embeddings", 504)]
     assert late == [504, "org/name"]
     assert sent == 1
 
@@ -106,7 +106,7 @@ def test_refused_requests_are_sent_again() -> None:
     texts = [LONG] * 16
     with serve(max_queue_tokens=16 * 256) as busy:
         found = answers(NAME, HURRIED, url=busy.url, texts=texts, model="all-MiniLM-L6-v2")
-        refused = busy.metrics()['headlight_requests_total{route="/v1/embeddings",status="429"}']
+        refused = busy.metrics()[requests_total("/v1/embeddings", 429)]
     assert [count for _, count in found] == [len(texts)] * 8
     assert sum(retries for retries, _ in found) == refused > 0
 

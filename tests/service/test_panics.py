@@ -9,7 +9,7 @@ from service.protocols.endpoints import ENDPOINTS
 from service.settings import read_settings
 from tests.support.serving import JSON, NDJSON, Service, assert_problem, post
 
-FAILED = 'headlight_requests_total{route="/encode",status="500"}'
+FAILED = 'headlight_requests_total{kind="inference",route="/encode",status="500"}'
 
 
 @pytest.mark.parametrize("accept", [JSON, NDJSON])

@@ -27,6 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from safetensors.numpy import load
 
 from service.endpoints import Endpoints
+from service.protocols.endpoints import ENDPOINTS
 from tests.support import forking
 
 Json = dict[str, Any]
@@ -234,6 +235,16 @@ def read_answer(connection: socket.socket, method: str = "POST") -> Raw:
 def operations_labels(endpoints: Endpoints) -> set[str]:
     """The labels in metrics of the endpoints for which no model runs."""
     return {endpoint.label for endpoint in endpoints if not endpoint.inference}
+
+
+def kind_of(route: str) -> str:
+    """The label `kind`, in metrics, of requests to a route."""
+    return "inference" if route in ENDPOINTS.inference_labels else "other"
+
+
+def requests_total(route: str, status: int = 200) -> str:
+    """The series that counts the requests to a route that ended with a status."""
+    return f'headlight_requests_total{{kind="{kind_of(route)}",route="{route}",status="{status}"}}'
 
 
 @contextmanager

@@ -20,8 +20,8 @@ TEXT = " ".join(["word"] * 250)
 MAPS = json.dumps({"inputs": TEXT, "layers": [0, 1]}).encode()
 """Its answer has ten megabytes: more than the kernel takes of it."""
 CUT = 'headlight_rejected_total{reason="slow-reader"}'
-GONE = 'headlight_requests_total{route="/attention",status="499"}'
-WHOLE = 'headlight_requests_total{route="/attention",status="200"}'
+GONE = 'headlight_requests_total{kind="inference",route="/attention",status="499"}'
+WHOLE = 'headlight_requests_total{kind="inference",route="/attention",status="200"}'
 IN_FLIGHT = "headlight_requests_in_flight{}"
 
 
@@ -89,7 +89,7 @@ def test_a_small_answer_of_a_still_reader_counts_as_cut_off(hurried: Service) ->
     """Also where the whole of it is written in one go: behind others, it finds no room."""
     idle(hurried)
     before = hurried.metrics()
-    name = 'headlight_requests_total{route="/attention",status="%d"}'
+    name = 'headlight_requests_total{kind="inference",route="/attention",status="%d"}'
     body = json.dumps({"inputs": TEXT, "layers": [0], "heads": [0]}).encode()
     with connect(hurried, 4096) as connection:
         connection.sendall(request_bytes("/attention", body) * 12)

@@ -109,7 +109,7 @@ def test_an_error_that_nobody_foresaw_is_a_500_problem(caplog: pytest.LogCapture
     assert "secret" not in sent[1]["body"].decode()
     assert "a secret" in caplog.text
     samples = parse_metrics(state.metrics.exposition().decode())
-    assert samples['headlight_requests_total{route="/encode",status="500"}'] == 1
+    assert samples['headlight_requests_total{kind="inference",route="/encode",status="500"}'] == 1
     assert state.in_flight == 0
 
 

@@ -149,7 +149,7 @@ def test_it_finds_series_that_appear_later(processes: list[Pair], tmp_path: Path
     processes[0].both(lambda m: m.add_model("late", INFO))
     assert_same(processes[1], tmp_path)
     text = processes[1].ours.exposition().decode()
-    assert 'headlight_requests_total{route="/encode",status="418"} 1.0\n' in text
+    assert 'headlight_requests_total{kind="inference",route="/encode",status="418"} 1.0\n' in text
 
 
 def test_ready_is_what_the_process_that_answers_says(processes: list[Pair], tmp_path: Path) -> None:
