@@ -37,7 +37,7 @@ def parse_models(value: str) -> dict[str, str]:
     return models
 
 
-PROTOCOLS = ("tei", "openai", "cohere", "oip", "ollama")
+PROTOCOLS = ("openai", "tei", "cohere", "oip", "ollama")
 """The protocols of other servers: the values of `Endpoint.protocol` besides `native`."""
 
 

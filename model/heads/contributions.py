@@ -6,9 +6,7 @@ import numpy as np
 
 from model.contract import FloatArray, PoolingMode, SentenceWant
 from model.heads.dense import First, Parts, Step, UnitLength
-
-ADDITIVE: frozenset[PoolingMode] = frozenset(("mean", "max", "mean_sqrt_len", "weighted_mean"))
-"""Poolings to which several tokens contribute."""
+from model.heads.pooling import ADDITIVE, token_weights
 
 
 def contributions(hidden: FloatArray, want: SentenceWant, dense: Sequence[Step]) -> Parts:
@@ -31,17 +29,9 @@ def contributions(hidden: FloatArray, want: SentenceWant, dense: Sequence[Step])
 
 def _pooled(rows: Parts, mode: PoolingMode, skip: int) -> Parts:
     """Return the parts of one pooling of rows (n, C), which come after `skip` skipped tokens: (n, C)."""
-    count = len(rows)
-    match mode:
-        case "mean":
-            return rows / count
-        case "mean_sqrt_len":
-            return rows / np.sqrt(count)
-        case "weighted_mean":
-            weights = np.arange(skip + 1.0, skip + count + 1)
-            return rows * (weights / weights.sum())[:, None]
-        case "max":
-            first = rows.argmax(0)
-            return np.where(np.arange(count)[:, None] == first, rows, 0.0)
-        case _:
-            raise ValueError(f"the pooling {mode} is of one token")
+    if mode not in ADDITIVE:
+        raise ValueError(f"the pooling {mode} is of one token")
+    weights = token_weights(mode, len(rows), skip)
+    if weights is None:
+        return np.where(np.arange(len(rows))[:, None] == rows.argmax(0), rows, 0.0)
+    return rows * weights[:, None]

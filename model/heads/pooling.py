@@ -6,11 +6,35 @@ Steps that read every token run on the device that holds the states; numpy does 
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate
+from typing import get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.arrays import NUMPY, Array, IntArray, Operations, Reduction
 from model.contract import FloatArray, PoolingMode, SentenceWant
+
+ADDITIVE: frozenset[PoolingMode] = frozenset(get_args(PoolingMode)) - {"cls", "last"}
+"""Poolings to which several tokens contribute."""
+
+
+def token_weights(mode: PoolingMode, count: int, skip: int) -> NDArray[np.float64] | None:
+    """Return the weights by which a pooling sums `count` tokens that follow `skip` skipped ones: (count,).
+
+    None for `max`, which is no weighted sum.
+    """
+    match mode:
+        case "cls" | "last":
+            return np.eye(1, count, 0 if mode == "cls" else count - 1)[0]
+        case "mean":
+            return np.ones(count) / count
+        case "mean_sqrt_len":
+            return np.ones(count) / np.sqrt(count)
+        case "weighted_mean":
+            positions = np.arange(skip + 1.0, skip + count + 1)
+            return positions / positions.sum()
+        case "max":
+            return None
 
 
 class Bags:

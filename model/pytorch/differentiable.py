@@ -16,6 +16,7 @@ from model.choices import TokenVectorsWant
 from model.contract import LogitsWant, PoolingMode, SentenceWant, Want
 from model.encoder.interventions import GradientPoint
 from model.heads.dense import Dense, First, LayerNorm, Step, UnitLength
+from model.heads.pooling import token_weights
 from model.heads.running import Heads
 from model.pytorch.tensor_operations import TensorOperations
 
@@ -116,21 +117,8 @@ class Scores:
 def _pool(hidden: Tensor, mode: PoolingMode, skip: int) -> Tensor:
     """Pool (S, n, C), without the first `skip` tokens, as `model.heads.pooling` does: (S, C)."""
     rows = hidden[:, skip:]
-    count = rows.shape[1]
-    match mode:
-        case "cls":
-            return rows[:, 0]
-        case "last":
-            return rows[:, -1]
-        case "max":
-            return rows.amax(1)
-        case "mean":
-            return rows.mean(1)
-        case "mean_sqrt_len":
-            return rows.sum(1) / count**0.5
-        case "weighted_mean":
-            weights = torch.arange(skip + 1, skip + count + 1, device=rows.device, dtype=rows.dtype)
-            return (rows * (weights / weights.sum())[:, None]).sum(1)
+    weights = token_weights(mode, rows.shape[1], skip)
+    return rows.amax(1) if weights is None else rows.new_tensor(weights) @ rows
 
 
 def _unit_length(x: Tensor) -> Tensor:

@@ -2,19 +2,18 @@
 
 from collections.abc import Set
 from dataclasses import replace
+from importlib import import_module
 
 from service.endpoints import Endpoints
 from service.explorer import page
 from service.protocols import documentation, operations
-from service.protocols.cohere import routes as cohere
 from service.protocols.native import routes as native
-from service.protocols.oip import routes as oip
-from service.protocols.ollama import routes as ollama
 from service.protocols.openai import routes as openai
 from service.protocols.tei import routes as tei
 from service.setting_values import PROTOCOLS
 
-_OTHERS = (openai, tei, cohere, oip, ollama)
+# Protocols are named once, in the setting's values, so that reading settings imports none of them.
+_OTHERS = tuple(import_module(f"service.protocols.{name}.routes") for name in PROTOCOLS)
 # text-embeddings-inference has OpenAI's embeddings, too.
 _TEI_EMBEDDINGS = tuple(
     replace(openai.EMBEDDINGS, path=path, summary=None, route=openai.EMBEDDINGS.path, protocol="tei")

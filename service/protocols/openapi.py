@@ -32,8 +32,8 @@ _DTYPE = {
 }
 _BINARY = {"type": "string", "format": "binary"}
 _BEARER = {"type": "http", "scheme": "bearer", "description": "One of the service's API keys."}
-_RECORDED = Path(__file__).with_name("recorded.json")
-"""Real answers by method and path, and for each protocol an error with its request."""
+_RECORDED = "recorded.json"
+"""In the folder of a protocol: real answers by method and path, and an error with its request."""
 _CUT = "Of vectors, the first four numbers."
 _NOT_LISTED = {"not-found", "method-not-allowed", *NOT_OF_INFERENCE}  # occur for other paths and methods
 
@@ -133,14 +133,16 @@ def _reference(model: type) -> dict[str, str]:
 
 def _show_recorded(schema: dict[str, Any], endpoints: Endpoints) -> None:
     """Show real answers of operations, and of each protocol a real error, which its operations share."""
-    recorded = orjson.loads(_RECORDED.read_bytes())
-    errors: dict[str, Any] = {}
+    folder, errors = Path(__file__).parent, dict[str, Any]()
+    protocols = {endpoint.protocol for endpoint in endpoints}
+    recorded = {name: orjson.loads((folder / name / _RECORDED).read_bytes()) for name in protocols}
     for endpoint in endpoints:
-        path, error = endpoint.documented_path, recorded["errors"][endpoint.protocol]
+        path, shown = endpoint.documented_path, recorded[endpoint.protocol]
+        error = shown["error"]
         name, request = f"{endpoint.protocol}_error", orjson.dumps(error["request"]).decode()
         for method, operation in schema["paths"].get(path, {}).items():
             responses = operation["responses"]
-            if answer := recorded["answers"].get(f"{method.upper()} {path}"):
+            if answer := shown["answers"].get(f"{method.upper()} {path}"):
                 example = {"summary": answer["summary"], "value": answer["value"]}
                 example |= {"description": _CUT} if answer["cut"] else {}
                 responses["200"]["content"]["application/json"]["examples"] = {answer["name"]: example}

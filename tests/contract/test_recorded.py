@@ -18,7 +18,7 @@ from service.protocols.endpoints import ENDPOINTS
 from tests.references.fitted import write_fitted
 from tests.support.serving import ROOT, Json, Service, serve
 
-FILE = ROOT / "service" / "protocols" / "recorded.json"
+FOLDER = ROOT / "service" / "protocols"
 MODEL = "all-MiniLM-L6-v2"
 LABELS = ("/predict", "/tei/predict")
 """What needs a classifier: answered by the one of the examples in docs/api.md."""
@@ -37,7 +37,7 @@ BODIES: dict[str, Json] = {
 }
 """Bodies of routes for which no model runs."""
 ERRORS: dict[str, tuple[str, Json]] = {
-    "native": ("/encode", {"inputs": "a text", "pooling": "average"}),
+    "native": ("/encode", {"inputs": "a text", "dimensions": 500}),
     "openai": ("/v1/embeddings", {"input": "a text", "dimensions": 500}),
     "tei": ("/embed", {"inputs": "a text", "dimensions": 500}),
     "cohere": ("/v2/embed", {"texts": ["a text"], "output_dimension": 500}),
@@ -56,9 +56,10 @@ NEAR = 1e-4
 
 
 @pytest.fixture(scope="module")
-def recorded() -> Json:
-    found: Json = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
+def recorded() -> dict[str, Json]:
+    """What is recorded of each protocol."""
+    files = sorted(FOLDER.glob("*/recorded.json"))
+    return {file.parent.name: json.loads(file.read_text(encoding="utf-8")) for file in files}
 
 
 @pytest.fixture(scope="module")
@@ -125,10 +126,10 @@ def differences(found: Any, expected: Any, place: str = "") -> Iterator[str]:
 
 
 def test_every_answer_is_the_one_that_the_service_gives(
-    served: tuple[Service, Service], recorded: Json
+    served: tuple[Service, Service], recorded: dict[str, Json]
 ) -> None:
     """Each operation with JSON has one, equal to that of its first request up to the errors of float32."""
-    answers = recorded["answers"]
+    answers = answers_of(recorded)
     assert answers.keys() == {key for key, _, _ in operations()} - OTHERS
     for key, method, endpoint in operations():
         if key in OTHERS:
@@ -142,17 +143,17 @@ def test_every_answer_is_the_one_that_the_service_gives(
 
 
 def test_every_error_is_the_one_that_the_service_gives(
-    served: tuple[Service, Service], recorded: Json
+    served: tuple[Service, Service], recorded: dict[str, Json]
 ) -> None:
     """For each protocol one, in its own form."""
-    assert recorded["errors"].keys() == ERRORS.keys() == {one.protocol for _, _, one in operations()}
-    for error in recorded["errors"].values():
+    assert recorded.keys() == ERRORS.keys() == {one.protocol for _, _, one in operations()}
+    for error in (one["error"] for one in recorded.values()):
         response = served[0].http.post(error["path"], json=error["request"])
         assert response.status_code == error["status"] in (400, 404, 422)
         assert [*differences(response.json(), error["value"])] == []
 
 
-def test_the_schema_shows_them(served: tuple[Service, Service], recorded: Json) -> None:
+def test_the_schema_shows_them(served: tuple[Service, Service], recorded: dict[str, Json]) -> None:
     """Under the name of the request, as its schema says, and the error wherever its status may occur."""
     schema = served[0].http.get("/openapi.json").json()
     protocols = {key: endpoint.protocol for key, _, endpoint in operations()}
@@ -162,14 +163,14 @@ def test_the_schema_shows_them(served: tuple[Service, Service], recorded: Json) 
             key = f"{method.upper()} {path}"
             content = operation["responses"]["200"].get("content", {}).get("application/json", {})
             for name, example in content.get("examples", {}).items():
-                answer = recorded["answers"][key]
+                answer = recorded[protocols[key]]["answers"][key]
                 assert (name, example["value"]) == (answer["name"], answer["value"])
                 assert ("first four numbers" in example.get("description", "")) == answer["cut"]
                 part = {**content["schema"], "components": schema["components"]}
                 assert jsonschema_rs.validator_for(part).is_valid(example["value"]), key
                 shown.add(key)
             protocol = protocols[key]
-            error = recorded["errors"][protocol]
+            error = recorded[protocol]["error"]
             for status, response in operation["responses"].items():
                 for content in response.get("content", {}).values() if status == str(error["status"]) else ():
                     reference = content["examples"]["error"]["$ref"]
@@ -179,29 +180,40 @@ def test_the_schema_shows_them(served: tuple[Service, Service], recorded: Json) 
                     part = {**content["schema"], "components": schema["components"]}
                     assert jsonschema_rs.validator_for(part).is_valid(example["value"])
                     refused.add(protocol)
-    assert shown == recorded["answers"].keys()
+    assert shown == answers_of(recorded).keys()
     assert refused == ERRORS.keys()
+
+
+def answers_of(recorded: dict[str, Json]) -> dict[str, Json]:
+    """The answers of all protocols."""
+    return {key: answer for one in recorded.values() for key, answer in one["answers"].items()}
 
 
 def main() -> None:
     """Record the answers, one on each line."""
-    answers, errors = {}, {}
     with TemporaryDirectory() as place, serve(dtype="float32") as embedded, labelling(Path(place)) as labels:
-        for key, method, endpoint in operations():
-            if key not in OTHERS:
-                name, summary, response = ask(embedded, labels, method, endpoint)
-                whole = response.raise_for_status().json()
-                short = cut(whole)
-                answers[key] = {"name": name, "summary": summary, "cut": short != whole, "value": short}
         for protocol, (path, body) in ERRORS.items():
+            answers = {}
+            for key, method, endpoint in operations():
+                if endpoint.protocol == protocol and key not in OTHERS:
+                    name, summary, response = ask(embedded, labels, method, endpoint)
+                    whole = response.raise_for_status().json()
+                    short = cut(whole)
+                    answers[key] = {"name": name, "summary": summary, "cut": short != whole, "value": short}
             response = embedded.http.post(path, json=body)
             status, value = response.status_code, response.json()
-            errors[protocol] = {"path": path, "request": body, "status": status, "value": value}
-    tables = []
-    for table, entries in (("answers", answers), ("errors", errors)):
-        lines = [f"{json.dumps(key)}: {json.dumps(one, ensure_ascii=False)}" for key, one in entries.items()]
-        tables.append(f"{json.dumps(table)}: {{\n" + ",\n".join(lines) + "\n}")
-    FILE.write_text("{\n" + ",\n".join(tables) + "\n}\n", encoding="utf-8")
+            write(protocol, answers, {"path": path, "request": body, "status": status, "value": value})
+
+
+def write(protocol: str, answers: dict[str, Json], error: Json) -> None:
+    """Write what is recorded of a protocol."""
+    lines = ",\n".join(f"{dumps(key)}: {dumps(answer)}" for key, answer in answers.items())
+    text = f'{{\n"answers": {{\n{lines}\n}},\n"error": {dumps(error)}\n}}\n'
+    (FOLDER / protocol / "recorded.json").write_text(text, encoding="utf-8")
+
+
+def dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from model.choices import ContributionsWant
 from model.contract import FloatArray, ModelInfo, Output, PoolingMode, Similarity
-from model.heads.contributions import ADDITIVE
+from model.heads.pooling import ADDITIVE
 from service.tasks.errors import Names, OptionError
 from service.tasks.explanations.plan import (
     Arrays,
