@@ -51,7 +51,7 @@ class QueryTable(Backend):
 
     def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         """Run one packed batch; see `Backend.run`."""
-        tables = [_of_table(want) for want in batch.wants]
+        tables = [table_want(want) for want in batch.wants]
         if not any(tables):
             return self._inner.run(batch, lanes=lanes, progress=progress)
         bounds = batch.cu_seqlens
@@ -164,11 +164,7 @@ def _read_tokenizer(folder: Path, limit: int) -> StaticTokenizer:
     )
 
 
-def is_looked_up(want: Want) -> bool:
-    """Return whether a sequence needs no pass, because it wants only a table's weights of its tokens."""
-    return _of_table(want) is not None
-
-
-def _of_table(want: Want) -> SparseWant | None:
+def table_want(want: Want) -> SparseWant | None:
+    """Return what a sequence wants that needs no pass: only a table's weights of its tokens; else None."""
     head = want.heads[0] if len(want.heads) == 1 else None
     return head if isinstance(head, SparseWant) and head.table else None

@@ -293,7 +293,8 @@ class Engine:
             await job.done
         finally:
             self._abandon(job)
-        queue_s, compute_s = self._count_stages(job)
+        queue_s, compute_s = job.waited_s, job.ran_s
+        self._metrics.stages(self.name, queue=queue_s, compute=compute_s)
         found = [output for output in job.outputs if output is not None]
         if len(found) < len(job.outputs):
             raise InferenceError(_LOST)
@@ -335,7 +336,7 @@ class Engine:
                     await changed.wait()
                     changed.clear()
             await job.done
-            self._count_stages(job)
+            self._metrics.stages(self.name, queue=job.waited_s, compute=job.ran_s)
         finally:
             self._abandon(job)
             job.done.cancel()
@@ -374,13 +375,6 @@ class Engine:
         self._queue.add(sequences, expected=self._expected_tokens(permit.body_bytes) > 0)
         permit.queued = True
         return job
-
-    def _count_stages(self, job: Job) -> tuple[float, float]:
-        """Record how long a finished job waited and ran; returns both in seconds."""
-        queue_s = job.waited_s
-        compute_s = (job.finished or job.enqueued) - job.enqueued - queue_s
-        self._metrics.stages(self.name, queue=queue_s, compute=compute_s)
-        return queue_s, compute_s
 
     def _measure(self) -> None:
         """Measure the speed, or take over what the first process of the service measured."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from model.choices import ContributionsWant
 from model.contract import Backend, Batch, Encoding, LogitsWant, Output, Want
-from model.static.queries import is_looked_up
+from model.static.queries import table_want
 from service.engine.lane_scheduler import LaneScheduler
 from service.engine.runner import is_finite
 from service.engine.throughput import Throughput
@@ -46,11 +46,13 @@ class InlinePasses:
 
         That takes some microseconds per text, so it needs no lane and no turn.
         """
-        if not all(map(is_looked_up, wants)):
+        if not all(map(table_want, wants)):
             return None
-        if len(encodings) <= _FEW_QUERIES:
+
+        def run() -> list[Output]:
             return self.backend.run(Batch.pack(encodings, wants))
-        return await off_loop(lambda: self.backend.run(Batch.pack(encodings, wants)))
+
+        return run() if len(encodings) <= _FEW_QUERIES else await off_loop(run)
 
     def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> list[Output] | None:
         """Run the sequences of a request; None if a runner must run them.

@@ -48,6 +48,11 @@ class Job:
         return (self.started or self.enqueued) - self.enqueued
 
     @property
+    def ran_s(self) -> float:
+        """How long its sequences took once the first of them ran, if it is finished."""
+        return (self.finished or self.enqueued) - (self.started or self.enqueued)
+
+    @property
     def wanted(self) -> bool:
         """Whether its client still waits for the rest of it."""
         return not (self.abandoned or self.finished)

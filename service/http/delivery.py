@@ -98,8 +98,7 @@ class Delivery:
         coding = self._coding()
         if coding:
             pieces = coded(pieces, encoder(coding), end=True)
-        begun = await _begun(self._pieces(pieces))
-        return self._streamed(begun, coding, size)
+        return await self._streamed(self._pieces(pieces), coding, size)
 
     async def deliver_lines(
         self, stream: AsyncGenerator[Arrivals, None], in_time: InTime, make_item: ItemMaker
@@ -109,8 +108,8 @@ class Delivery:
         `make_item` may be called in a thread.
         """
         coding = self._coding()
-        begun = await _begun(self._lines(stream, in_time, make_item, coding))
-        return self._streamed(begun, coding, None)
+        pieces = self._lines(stream, in_time, make_item, coding)
+        return await self._streamed(pieces, coding, None)
 
     async def _deliver_whole(self, items: Iterable[Item]) -> Response:
         start = time.perf_counter()
@@ -125,10 +124,12 @@ class Delivery:
         self._count(complete=True)
         return Answer(self._headers(coding), body)
 
-    def _streamed(
+    async def _streamed(
         self, pieces: AsyncGenerator[Piece, None], coding: str | None, size: int | None
     ) -> StreamedResponse:
-        return StreamedResponse(self._counted(pieces), self._headers(coding), size)
+        """Produce the first piece now: an error there can still become an error response."""
+        counted = self._counted(await anext(pieces), pieces)
+        return StreamedResponse(counted, self._headers(coding), size)
 
     async def _pieces(self, pieces: Iterator[Piece]) -> AsyncGenerator[Piece, None]:
         while (piece := await self._next(pieces)) is not None:
@@ -176,10 +177,14 @@ class Delivery:
         self.state.metrics.reject(problem.kind)
         return bytes(self.context.error(problem).body) + b"\n"
 
-    async def _counted(self, pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
+    async def _counted(
+        self, first: Piece, pieces: AsyncGenerator[Piece, None]
+    ) -> AsyncGenerator[Piece, None]:
         complete = False
         try:
             async with aclosing(pieces):
+                yield first
+                self.sent += len(first)
                 async for piece in pieces:
                     yield piece
                     self.sent += len(piece)
@@ -244,16 +249,3 @@ class Delivery:
         if coding:
             headers[b"content-encoding"] = coding.encode()
         return [*headers.items()]
-
-
-async def _begun(pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
-    """Produce the first piece now: an error there can still become an error response."""
-    first = await anext(pieces)
-
-    async def all_pieces() -> AsyncGenerator[Piece, None]:
-        async with aclosing(pieces):
-            yield first
-            async for piece in pieces:
-                yield piece
-
-    return all_pieces()

@@ -276,8 +276,9 @@ class Exchange:
         def plan() -> tuple[Sequences, list[Expected], list[View], int, int]:
             views = [view(index, encoding) for index, encoding in enumerate(encodings)]
             expected = [one.expected for one in views]
+            size, waiting = bound(style, expected), waiting_bytes(style, expected)
             sequences = Sequences(encodings, views, self.engine.finish)
-            return sequences, expected, views, bound(style, expected), waiting_bytes(style, expected)
+            return sequences, expected, views, size, waiting
 
         sequences, expected, views, size, waiting = await self.off_loop(plan, work.tokens)
         await self._check_items(style, expected, size, ways)
@@ -387,7 +388,6 @@ class Exchange:
         """Raise the 413 if the items, of at most `size` bytes in all, could exceed the limit."""
         limit = self.state.max_response_bytes
         if size > limit:
-            if isinstance(ways, str):
-                check_response(self.state, size, [ways])
-            else:
-                check_response(self.state, size, await off_loop(ways, TooLarge(style, expected, limit)))
+            refused = TooLarge(style, expected, limit)
+            found = [ways] if isinstance(ways, str) else await off_loop(ways, refused)
+            check_response(self.state, size, found)

@@ -24,9 +24,9 @@ from model.contract import (
 )
 from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Text
-from service.tasks.embed import EncodePlan, resolve_heads
+from service.tasks.embed import EncodePlan
 from service.tasks.errors import OptionError
-from service.tasks.indices import Chosen, Edges, dropped, resolve
+from service.tasks.indices import Chosen, Edges, check_exposes, choose, choose_layers, dropped, resolve
 from service.tasks.results import SUMMARY, Expected, columns
 from service.tasks.view import View
 from service.tasks.words import Words
@@ -228,13 +228,7 @@ class AttentionPlan:
     ) -> tuple[int, ...]:
         """Resolve a list of positions; raises OptionError."""
         input_, count = f"inputs.{index}", len(special)
-        positions = resolve(
-            chosen,
-            count,
-            option=option,
-            available=lambda name: f"{name(input_)} has {count} {self.options.level}s",
-            input_=input_,
-        )
+        positions = resolve(chosen, count, what=f"{self.options.level}s", option=option, input_=input_)
         if self.options.special_tokens == "drop" and any(special[i] for i in positions):
             place = next(place for place, i in enumerate(positions) if special[i])
             raise dropped(f"{option}.{place}", chosen[place], count, input_)
@@ -263,7 +257,9 @@ def plan_attention(
 
     `embeddings` says what else is computed; `dtype` is that of the maps that are returned.
     """
-    layers, heads = resolve_heads(options.layers, options.heads, info)
+    check_exposes(info, "attention", "model")
+    layers = choose_layers(options.layers, info, "layers")
+    heads = choose(options.heads, info.heads, what="heads", option="heads")
     if options.aggregate == "rollout" and len(info.attention_layers) < info.layers:
         attending = ", ".join(map(str, info.attention_layers))
         raise OptionError(

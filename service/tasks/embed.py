@@ -9,8 +9,8 @@ from model.contract import Encoding, ModelInfo, Pooling, PoolingMode, SentenceWa
 from model.tokenization.tokenizer import Text
 from service.tasks.chunking.chunks import Chunking, ChunkPlan
 from service.tasks.chunking.windows import LongWindows, WindowedChunks
-from service.tasks.errors import ENCODER, TABLE, Names, OptionError
-from service.tasks.indices import Chosen, choose, choose_layers
+from service.tasks.errors import Names, OptionError
+from service.tasks.indices import Chosen, check_exposes, choose
 from service.tasks.precision import BITS, STEPS, Precision
 from service.tasks.results import COLUMNS, Column, Expected, columns, covered
 from service.tasks.view import View
@@ -320,38 +320,9 @@ def _check_precision(options: EmbedOptions, sizes: Sequence[int], *, normalize: 
         )
 
 
-def resolve_heads(layers: Chosen, heads: Chosen, info: ModelInfo) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Resolve the layers and heads whose attention is asked for; raises OptionError."""
-    _check_exposes(info, "attention", "model")
-    chosen_layers = choose_layers(layers, info, "layers")
-    chosen_heads = choose(
-        heads, info.heads, option="heads", available=lambda _: f"there are {info.heads} heads"
-    )
-    return chosen_layers, chosen_heads
-
-
-def _check_exposes(info: ModelInfo, what: str, option: str) -> None:
-    """Raise OptionError if a model returns only its last hidden state or sentence vectors."""
-    if not info.layers:
-        raise OptionError(
-            lambda _: f"{TABLE}: it has no {what}; {ENCODER}.", option=option, kind="unsupported"
-        )
-    if not info.exposes_attention:
-        returns = "its last hidden state" if info.exposes_tokens else "the vectors of texts"
-        raise OptionError(
-            lambda _: (
-                f"This model runs as a graph that returns {returns} but no {what}: export the model's "
-                "weights with `headlight export MODEL FOLDER`, and serve FOLDER."
-            ),
-            option=option,
-            kind="unsupported",
-        )
-
-
 def resolve_states(chosen: Chosen, info: ModelInfo, option: str) -> tuple[int, ...]:
     """Resolve the hidden states that are asked for; raises OptionError, also for one that is not returned."""
-    states = info.layers + 1
-    layers = choose(chosen, states, option=option, available=lambda _: f"there are {states} hidden states")
+    layers = choose(chosen, info.layers + 1, what="hidden states", option=option)
     if any(layer != info.layers for layer in layers):
-        _check_exposes(info, "other hidden states", option)
+        check_exposes(info, "other hidden states", option)
     return layers

@@ -256,13 +256,7 @@ class LensPlan:
     def extend(self, view: View, encoding: Encoding) -> View:
         """Add the words to what one input returns; raises OptionError for tokens that it lacks."""
         input_, count = f"inputs.{view.columns['index']}", len(encoding)
-        rows = choose(
-            self.positions,
-            count,
-            option="positions",
-            available=lambda name: f"{name(input_)} has {count} tokens",
-            input_=input_,
-        )
+        rows = choose(self.positions, count, what="tokens", option="positions", input_=input_)
         shape, expected = (len(self.layers), len(rows), self.top_k), view.expected
         arrays = dict.fromkeys(LENS, shape)
         expected = replace(

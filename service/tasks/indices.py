@@ -1,12 +1,12 @@
 """Indices of layers, heads, tokens and hidden states, and pairs of them; negative ones count from the end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
 from model.contract import ModelInfo
-from service.tasks.errors import Names, OptionError
+from service.tasks.errors import ENCODER, TABLE, Names, OptionError
 
 Chosen = Literal["all"] | Sequence[int]
 Edge = tuple[int, int]
@@ -14,46 +14,44 @@ Edge = tuple[int, int]
 
 
 def choose(
-    chosen: Chosen, count: int, *, option: str, available: Callable[[Names], str], input_: str | None = None
+    chosen: Chosen, count: int, *, what: str, option: str, input_: str | None = None
 ) -> tuple[int, ...]:
     """Return the chosen indices of `count` as `resolve` does, or all of them."""
     if chosen == "all":
         return tuple(range(count))
-    return resolve(chosen, count, option=option, available=available, input_=input_)
+    return resolve(chosen, count, what=what, option=option, input_=input_)
 
 
 def resolve(
-    indices: Sequence[int],
-    count: int,
-    *,
-    option: str,
-    available: Callable[[Names], str],
-    input_: str | None = None,
+    indices: Sequence[int], count: int, *, what: str, option: str, input_: str | None = None
 ) -> tuple[int, ...]:
     """Convert indices to non-negative ones, keeping order and duplicates; raises OptionError.
 
-    In the error, `available` says how many indices there are. Its field is `input_` if that is given, or else
-    the wrong item of `option`.
+    `what` names what is chosen from `count` of them. The error's field is `input_`, the input that has them,
+    if that is given, or else the wrong item of `option`.
     """
     # There may be thousands: each step looks at all of them at once.
     least = min(indices)
     if least < -count or max(indices) >= count:
         position, index = next(one for one in enumerate(indices) if not -count <= one[1] < count)
-        place = f"{option}.{position}"
-        raise outside(place, index, count, available, input_ or place)
+        raise _outside(index, count, what, f"{option}.{position}", input_)
     return tuple(indices) if least >= 0 else tuple(index % count for index in indices)
 
 
-def outside(
-    place: str, index: int, count: int, available: Callable[[Names], str], option: str | None = None
-) -> OptionError:
-    """Make the error of an index outside `count`, which the request has at `place`."""
-    return OptionError(
-        lambda name: f"{name(place)} is {index} and {available(name)}: choose from {-count} to {count - 1}.",
-        option=option or place,
-        actual=index,
-        allowed=[-count, count - 1],
-    )
+def check_index(index: int, count: int, what: str, option: str) -> None:
+    """Raise OptionError for a single index that `resolve` would refuse."""
+    if not -count <= index < count:
+        raise _outside(index, count, what, option)
+
+
+def _outside(index: int, count: int, what: str, place: str, input_: str | None = None) -> OptionError:
+    """Make the error of an index, which the request has at `place`, outside the `count` of `what`."""
+
+    def say(name: Names) -> str:
+        available = f"there are {count}" if input_ is None else f"{name(input_)} has {count}"
+        return f"{name(place)} is {index} and {available} {what}: choose from {-count} to {count - 1}."
+
+    return OptionError(say, option=input_ or place, actual=index, allowed=[-count, count - 1])
 
 
 def dropped(place: str, position: int, count: int, input_: str) -> OptionError:
@@ -73,9 +71,7 @@ def choose_layers(chosen: Chosen, info: ModelInfo, option: str) -> tuple[int, ..
     """Return the chosen layers as `resolve` does, or all that attend; raises OptionError for any other."""
     if chosen == "all":
         return info.attention_layers
-    layers = resolve(
-        chosen, info.layers, option=option, available=lambda _: f"there are {info.layers} layers"
-    )
+    layers = resolve(chosen, info.layers, what="layers", option=option)
     for place, layer in enumerate(layers if len(info.attention_layers) < info.layers else ()):
         check_attends(layer, info, f"{option}.{place}", chosen[place])
     return layers
@@ -93,6 +89,24 @@ def check_attends(layer: int, info: ModelInfo, place: str, actual: int) -> None:
             option=place,
             actual=actual,
             allowed=[*info.attention_layers],
+        )
+
+
+def check_exposes(info: ModelInfo, what: str, option: str) -> None:
+    """Raise OptionError if a model returns only its last hidden state or sentence vectors."""
+    if not info.layers:
+        raise OptionError(
+            lambda _: f"{TABLE}: it has no {what}; {ENCODER}.", option=option, kind="unsupported"
+        )
+    if not info.exposes_attention:
+        returns = "its last hidden state" if info.exposes_tokens else "the vectors of texts"
+        raise OptionError(
+            lambda _: (
+                f"This model runs as a graph that returns {returns} but no {what}: export the model's "
+                "weights with `headlight export MODEL FOLDER`, and serve FOLDER."
+            ),
+            option=option,
+            kind="unsupported",
         )
 
 
@@ -129,13 +143,8 @@ class Edges:
         least = min(numbers, default=0)
         if least < -count or max(numbers, default=-1) >= count:
             wrong = next(i for i, number in enumerate(numbers) if not -count <= number < count)
-            raise outside(
-                self._place(index, wrong),
-                numbers[wrong],
-                count,
-                lambda name: f"{name(f'inputs.{index}')} has {count} {level}s",
-                f"inputs.{index}",
-            )
+            place = self._place(index, wrong)
+            raise _outside(numbers[wrong], count, f"{level}s", place, f"inputs.{index}")
         positions = numbers if least >= 0 else [number % count for number in numbers]
         if not keep and any(special[i] for i in positions):
             wrong = next(place for place, i in enumerate(positions) if special[i])

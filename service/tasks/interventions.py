@@ -14,8 +14,8 @@ from model.encoder.interventions import (
     Interventions,
     StateChange,
 )
-from service.tasks.errors import ENCODER, TABLE, Names, OptionError
-from service.tasks.indices import Chosen, check_attends, choose, choose_layers, outside
+from service.tasks.errors import ENCODER, TABLE, OptionError
+from service.tasks.indices import Chosen, check_attends, check_index, choose, choose_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +154,14 @@ class Changes:
             )
         match change:
             case ScaledHeads():
-                _index(change.layer, info.layers, f"{place}.layer", "layers")
+                check_index(change.layer, info.layers, "layers", f"{place}.layer")
                 check_attends(change.layer % info.layers, info, f"{place}.layer", change.layer)
-                _indices(change.heads, info.heads, f"{place}.heads", "heads")
+                choose(change.heads, info.heads, what="heads", option=f"{place}.heads")
             case HiddenKeys():
                 choose_layers(change.layers, info, f"{place}.layers")
-                _indices(change.heads, info.heads, f"{place}.heads", "heads")
+                choose(change.heads, info.heads, what="heads", option=f"{place}.heads")
             case ChangedStates():
-                _index(change.layer, info.layers + 1, f"{place}.layer", "hidden states")
+                check_index(change.layer, info.layers + 1, "hidden states", f"{place}.layer")
                 if change.vector.size != info.hidden_size:
                     raise OptionError(
                         lambda name: (
@@ -175,22 +175,23 @@ class Changes:
 
     def _resolve(self, length: int, place: str) -> Interventions:
         heads, edges, states = list[HeadScale](), list[BlockedEdges](), list[StateChange]()
-        layers, count = self._info.layers, self._info.heads
+        layers = self._info.layers
         for number, change in enumerate(self._changes):
             one = f"interventions.{number}"
 
             def positions(option: str, chosen: Chosen, one: str = one) -> tuple[int, ...]:
-                return _indices(chosen, length, f"{one}.{option}", "tokens", place)
+                found = choose(chosen, length, what="tokens", option=f"{one}.{option}", input_=place)
+                return _once(found)
 
             match change:
                 case ScaledHeads():
-                    chosen = _indices(change.heads, count)
+                    chosen = _heads(change, self._info)
                     heads.append(HeadScale(change.layer % layers, chosen, change.scale, change.mean))
                 case HiddenKeys():
                     edges.append(
                         BlockedEdges(
                             _layers(change, self._info),
-                            _indices(change.heads, count),
+                            _heads(change, self._info),
                             positions("queries", change.queries),
                             positions("keys", change.keys),
                         )
@@ -247,20 +248,14 @@ def _positions(change: Change) -> list[int | None]:
 
 def _layers(change: HiddenKeys, info: ModelInfo) -> tuple[int, ...]:
     """Resolve the layers of a change that was checked, each once."""
-    return tuple(dict.fromkeys(choose_layers(change.layers, info, "layers")))
+    return _once(choose_layers(change.layers, info, "layers"))
 
 
-def _index(index: int, count: int, option: str, what: str) -> None:
-    if not -count <= index < count:
-        raise outside(option, index, count, lambda _: f"there are {count} {what}")
+def _heads(change: ScaledHeads | HiddenKeys, info: ModelInfo) -> tuple[int, ...]:
+    """Resolve the heads of a change that was checked, each once."""
+    return _once(choose(change.heads, info.heads, what="heads", option="heads"))
 
 
-def _indices(
-    chosen: Chosen, count: int, option: str = "", what: str = "", place: str | None = None
-) -> tuple[int, ...]:
-    """Resolve indices, each once; raises OptionError for one out of range, in the text of option `place`."""
-
-    def available(name: Names) -> str:
-        return f"there are {count} {what}" if place is None else f"{name(place)} has {count} {what}"
-
-    return tuple(dict.fromkeys(choose(chosen, count, option=option, available=available, input_=place)))
+def _once(indices: Sequence[int]) -> tuple[int, ...]:
+    """Return indices in their order, each once."""
+    return tuple(dict.fromkeys(indices))

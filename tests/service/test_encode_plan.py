@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from model.contract import ModelInfo
 from service.protocols.native.schemas import EncodeRequest
 from service.tasks.embed import plan_encode
-from service.tasks.errors import Names, OptionError
+from service.tasks.errors import OptionError
 from service.tasks.indices import resolve
 from service.tasks.prompts import choose_prompt, find_prompt
 from tests.support.doubles import tokenizer
@@ -36,10 +36,6 @@ INFO = ModelInfo(
 DENSE = replace(INFO, dense=True, sentence_size=128)
 
 
-def some(_: Names) -> str:
-    return "there are some"
-
-
 def encode(**options: Any) -> EncodeRequest:
     return EncodeRequest.model_validate({"inputs": "a", **options})
 
@@ -48,19 +44,17 @@ def encode(**options: Any) -> EncodeRequest:
 def test_indices_count_from_either_end(count: int, data: st.DataObject) -> None:
     """An index means what it means in Python."""
     indices = data.draw(st.lists(st.integers(-count, count - 1), min_size=1))
-    assert list(resolve(indices, count, option="layers", available=some)) == [
-        range(count)[i] for i in indices
-    ]
+    assert list(resolve(indices, count, what="layers", option="layers")) == [range(count)[i] for i in indices]
 
 
 @given(count=st.integers(1, 30), index=st.integers(-100, 100))
 def test_an_index_that_does_not_exist_is_refused_with_the_range(count: int, index: int) -> None:
     """Nothing wraps around, and nothing is clipped."""
     if index in range(-count, count):
-        assert resolve([index], count, option="layers", available=some) == (index % count,)
+        assert resolve([index], count, what="layers", option="layers") == (index % count,)
         return
     with pytest.raises(OptionError) as refused:
-        resolve([0, index], count, option="layers", available=some)
+        resolve([0, index], count, what="layers", option="layers")
     assert (refused.value.option, refused.value.members["actual"]) == ("layers.1", index)
     assert refused.value.members["allowed"] == [-count, count - 1]
 
