@@ -123,7 +123,7 @@ def _plain(name: str) -> str:
 def _models(words: Sequence[str], given: Mapping[str, str], parser: _Parser) -> str:
     """Return the setting `model` that words without a flag stand for; exits if they cannot be one."""
     if "model" in given:
-        parser.error(f"{words[0]} stands for --model, which is given too: remove one of them")
+        parser.error(f"{words[0]} is read as a model, but --model is also given: remove one of them")
     meant = get_close_matches(words[0], [*PROGRAMS, "serve", "help"], n=1)
     if meant and not Path(words[0]).exists():
         parser.error(f"{words[0]} is neither a command nor a folder: did you mean `headlight {meant[0]}`?")

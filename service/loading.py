@@ -53,7 +53,7 @@ def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
     for name, source in settings.models.items():
         same = first.setdefault(_place(source), name)
         if same in loaded:
-            log.info("%s is another name of %s", name, same)
+            log.info("%s is another name for %s", name, same)
             loaded[name] = loaded[same]
             continue
         log.info("loading %s from %s", name, source)

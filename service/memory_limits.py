@@ -260,9 +260,9 @@ def check_size(taken: int, settings: Settings) -> None:
     if taken > given:
         limit = "HEADLIGHT_MEMORY_BYTES" if settings.memory_bytes else "the memory limit of this process"
         raise ModelError(
-            f"with its models loaded, before any request, the service takes {taken} bytes "
-            f"({taken >> 20} MiB), and {limit} is {given} ({given >> 20} MiB): raise it, or serve a smaller "
-            "model, or the same in fewer processes."
+            f"with its models loaded and before any request, the service takes {taken} bytes "
+            f"({taken >> 20} MiB), but {limit} is {given} ({given >> 20} MiB): raise the limit, serve a "
+            "smaller model, or use fewer processes."
         )
 
 

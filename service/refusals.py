@@ -196,7 +196,7 @@ def overloaded(error: OverloadedError, retry: Retry) -> Problem:
     """Make the 429 for a request that a queue has no room for; `retry` is when it should come back."""
     return Problem(
         "overloaded",
-        f"{error} Retry when Retry-After says, or send fewer texts per request.",
+        f"{error} Retry after the time in Retry-After, or send fewer texts per request.",
         headers=retry_after(retry),
         members={"limit": error.limit, "actual": error.waiting, "requested": error.requested},
     )
@@ -209,8 +209,8 @@ def _full(engine: Engine, client: str, body_bytes: int, retry: Retry) -> Problem
 def _crowded(wait_s: float, retry: Retry) -> Problem:
     return Problem(
         "overloaded",
-        f"Too many requests are waiting: this one could only be started in {wait_s:.2g} s. Retry when "
-        "Retry-After says, or use fewer connections.",
+        f"Too many requests are waiting: this one could not start for another {wait_s:.2g} s. Retry "
+        "after the time in Retry-After, or use fewer connections.",
         headers=retry_after(retry),
     )
 
@@ -219,7 +219,7 @@ def deadline_too_short(error: DeadlineTooShort) -> Problem:
     """Make the 422 for a request that even an idle service could not answer within its deadline."""
     return Problem(
         "deadline-too-short",
-        f"{error} Shorten the texts or send fewer, or allow more time: in the header X-Request-Timeout-Ms, "
+        f"{error} Shorten the texts, send fewer, or allow more time with the header X-Request-Timeout-Ms, "
         "up to the setting HEADLIGHT_REQUEST_TIMEOUT_S.",
         members={
             "field": "X-Request-Timeout-Ms",

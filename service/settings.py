@@ -74,9 +74,9 @@ class Settings(BaseSettings):
     )
     dtype: Dtype = Field(
         "auto",
-        description="precision of matrix products; auto: as exported for graphs, for checkpoints bfloat16 on "
-        "CUDA and on CPUs where it is faster, else float32; int8: checkpoints on CPUs with AVX2, AVX-512 "
-        "or ARM64's dot products",
+        description="precision of matrix products; auto: graphs as exported, checkpoints in bfloat16 on CUDA "
+        "and on CPUs where it is faster, otherwise in float32; int8: for checkpoints on CPUs with AVX2, "
+        "AVX-512 or ARM64's dot products",
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; auto: all")
     processes: int | None = Field(
@@ -88,20 +88,22 @@ class Settings(BaseSettings):
     max_batch_tokens: int | None = Field(
         None,
         ge=1,
-        description="token budget of a batch; auto: 1024 on a CPU, 8192 on CUDA, 4096 for graphs there",
+        description="token budget of a batch; auto: 1024 on a CPU, 8192 on CUDA, 4096 for graphs on CUDA",
     )
     max_queue_tokens: int | None = Field(
-        None, ge=1, description="tokens that may be queued; beyond that, 429; auto: four largest requests"
+        None,
+        ge=1,
+        description="tokens in the queue, beyond which requests get a 429; auto: four largest requests",
     )
     max_inputs: int = Field(
-        256, ge=1, description="maximum number of texts per request; unless set, 2048 on /v1/embeddings"
+        256, ge=1, description="maximum number of texts per request; 2048 on /v1/embeddings if not set"
     )
     max_body_bytes: int = Field(2 * 2**20, ge=1, description="maximum size of a request body")
     max_response_bytes: int = Field(64 * 2**20, ge=1, description="maximum size of a response")
     memory_bytes: int | None = Field(
         None,
         ge=2**26,
-        description="memory limit of the process; auto: its control group's limit, or the machine's memory",
+        description="memory limit of the process; auto: the limit of its cgroup, or the machine's memory",
     )
     request_timeout_s: float | None = Field(
         None,
@@ -109,7 +111,7 @@ class Settings(BaseSettings):
         le=86_400,
         description="seconds until a request times out; auto: 30, or twice what the longest text takes",
     )
-    start_timeout_s: float = Field(600.0, gt=0, le=86_400, description="seconds that a start may take")
+    start_timeout_s: float = Field(600.0, gt=0, le=86_400, description="seconds that startup may take")
     drain_timeout_s: float = Field(
         30.0, gt=0, le=86_400, description="seconds to answer accepted requests at shutdown"
     )

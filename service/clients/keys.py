@@ -70,7 +70,7 @@ class Keys:
         if number:
             log.info(sentence, number)
         else:
-            log.warning(sentence + ": every request is refused until there is one", number)
+            log.warning(sentence + "; all requests are refused until a key is added", number)
 
     @property
     def _digests(self) -> frozenset[bytes]:
@@ -119,7 +119,7 @@ class KeyFile:
                 self._accepted.log("the API keys have changed: %d are accepted")
         except KeyFileError as error:
             if self._fault != (fault := str(error)):
-                log.error("%s The keys read last remain in effect.", fault)  # noqa: TRY400
+                log.error("%s The service keeps using the keys it read last.", fault)  # noqa: TRY400
             self._fault = fault
         else:
             if self._fault is not None:
@@ -154,7 +154,7 @@ def _read(file: Path) -> str:
         if not file.is_file():
             raise KeyFileError(
                 f"{file.absolute()} {'is not a file' if file.exists() else 'does not exist'}: "
-                "HEADLIGHT_API_KEYS_FILE must name a file with one key per line, mounted if in a container."
+                "HEADLIGHT_API_KEYS_FILE must name a file with one key per line. In a container, mount it."
             )
         with file.open("rb") as opened:
             content = opened.read(_MAX_FILE_BYTES + 1)

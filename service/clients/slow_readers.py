@@ -82,7 +82,7 @@ class Reader:
     def cut_off(self, why: str) -> None:
         """Close its connection, even if it is still reading."""
         self._stop()
-        self._cut_off(f"{why}, with {self._left} bytes left")
+        self._cut_off(f"{why}; {self._left} bytes were still to be sent")
 
     def _check(self) -> None:
         self._note_progress()
@@ -119,7 +119,9 @@ class Readers:
         overdue = [reader for reader in self.watched if reader.overdue and reader.held_bytes()]
         if overdue:
             slowest = min(overdue, key=lambda reader: reader.rate)
-            slowest.cut_off(f"it read {slowest.rate:.0f} bytes/s while other responses had no room")
+            slowest.cut_off(
+                f"it read {slowest.rate:.0f} bytes/s while there was no memory for other responses"
+            )
 
 
 def unacknowledged(transport: asyncio.Transport) -> int:

@@ -37,9 +37,9 @@ class OverloadedError(Exception):
         self, *, requested: int, client_tokens: int, waiting: int, limit: int, retry: "Callable[[], Retry]"
     ) -> None:
         super().__init__(
-            f"The queue has no room for this request of about {requested} tokens: it holds {waiting} tokens, "
-            f"{client_tokens} of them from this client, and its limit is {limit}, which is what can be "
-            "answered in time. A client may not occupy more of the queue than remains free."
+            f"The queue has no room for this request of about {requested} tokens. It holds {waiting} tokens, "
+            f"{client_tokens} of them from this client; at most {limit} can be answered in time. One client "
+            "may use at most as much of the queue as remains free."
         )
         self.requested = requested
         self.client_tokens = client_tokens
@@ -53,8 +53,8 @@ class DeadlineTooShort(Exception):
 
     def __init__(self, tokens: int, seconds: float, within_s: float) -> None:
         super().__init__(
-            f"The {tokens} tokens of this request take about {seconds:.3g} s here, and it must be answered "
-            f"within {within_s:g} s."
+            f"This request has {tokens} tokens, which take about {seconds:.3g} s here, but it must be "
+            f"answered within {within_s:g} s."
         )
         self.tokens = tokens
         self.seconds = seconds

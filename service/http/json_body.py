@@ -18,7 +18,7 @@ from service.system.off_loop import off_loop
 
 MAX_INDICES = 4096
 """The most items of a list of indices: more than any model has layers or heads, or most have positions."""
-REST = "send the others in another request"
+REST = "send the rest in another request"
 """What to do about more items than that."""
 MAX_VALUES = 32 * 1024
 """The most values of a body that is parsed as it is; this takes three milliseconds at worst."""
@@ -81,7 +81,7 @@ def _cut(body: bytes, max_items: int, max_values: int) -> tuple[bytes, Sequence[
         return body, ()
     depths = np.cumsum(np.where(commas, 0, np.where(opening, 1, -1)), dtype=np.int32)
     if depths[-1] != 0 or depths.max() > _MAX_DEPTH:
-        raise orjson.JSONDecodeError("unbalanced brackets, or more than 1024 nested ones", "", 0)
+        raise orjson.JSONDecodeError("unbalanced brackets, or more than 1024 levels of nesting", "", 0)
     begins = np.flatnonzero(opening & (depths == 2))
     ends = np.flatnonzero(~opening & ~commas & (depths == 1))
     if not 0 < len(begins) == len(ends) <= _MAX_CONTAINERS or np.any(begins > ends):

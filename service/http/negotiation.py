@@ -162,7 +162,7 @@ def _read_array_type(request: Request, chosen: Format, formats: tuple[Format, ..
         )
     if not FORMATS[chosen].binary and dtype != "float32":
         binary = [FORMATS[name].media_type for name in formats if FORMATS[name].binary]
-        way_out = f"leave it out, or accept {' or '.join(binary)}" if binary else "leave it out"
+        way_out = f"leave it out, or set Accept to {' or '.join(binary)}" if binary else "leave it out"
         raise _refusal(
             "dtype",
             f"The query parameter dtype has no effect on {FORMATS[chosen].media_type}: {way_out}.",

@@ -206,7 +206,7 @@ async def parse_body(
     except TooManyValuesError as error:
         raise Problem(
             "invalid-request",
-            f"The body has about {error.actual} values and the limit is {max_values}: {way_out}.",
+            f"The body has about {error.actual} JSON values and the limit is {max_values}: {way_out}.",
             members={"field": "body", "limit": max_values, "actual": error.actual},
         ) from None
     return Body(value, lengths, transient)

@@ -24,9 +24,9 @@ def _allow(state: ServiceState, size: int) -> str:
     """Say what the service would need to answer with so many bytes."""
     ways = []
     if size > state.settings.max_response_bytes:
-        ways.append(f"have the service's HEADLIGHT_MAX_RESPONSE_BYTES set to {size}")
+        ways.append(f"raise the service's HEADLIGHT_MAX_RESPONSE_BYTES to {size}")
     if missing := state.memory.missing(size):
-        ways.append(f"give it {missing} bytes more memory")
+        ways.append(f"give the service {missing} more bytes of memory")
     return " and ".join(ways)
 
 

@@ -36,7 +36,7 @@ def no_route(request: Request) -> Problem:
 def _advice(request: Request) -> str:
     path, endpoints = request.scope["path"].rstrip("/"), request.app.state.service.endpoints
     if path.endswith(_GENERATION):
-        return ": models here read texts and generate none"
+        return ": the models here encode text and do not generate any"
     meant = _meant(path, endpoints) if len(path) <= ECHO else ()
     if not meant:
         return ""
@@ -44,7 +44,7 @@ def _advice(request: Request) -> str:
     address = f"{request.scope['scheme']}://{cut(request.headers.get('host', ''))}"
     clients = dict.fromkeys((endpoint.clients, endpoint.base) for endpoint in meant if endpoint.clients)
     bases = " and ".join(f"{address}{base} for {names} clients" for names, base in clients)
-    return f"; perhaps {routes} is meant" + (f", and the base URL is {bases}" if bases else "")
+    return f"; you may want {routes}" + (f", with the base URL {bases}" if bases else "")
 
 
 def _meant(path: str, endpoints: Endpoints) -> Sequence[Endpoint]:

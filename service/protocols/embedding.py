@@ -99,7 +99,11 @@ def _way_out(options: CompareOptions, exchange: Exchange) -> str:
     ways = [f"send fewer `{exchange.name('texts')}`"]
     ways += [f"compare them with one `{exchange.name('source')}`"] if options.source is None else []
     parsed = exchange.parsed
-    ways += ["accept application/x-npz"] if parsed.format == "json" and "npz" in parsed.body.formats else []
+    ways += (
+        ["set Accept to application/x-npz"]
+        if parsed.format == "json" and "npz" in parsed.body.formats
+        else []
+    )
     return ", or ".join(ways)
 
 

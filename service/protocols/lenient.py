@@ -52,7 +52,7 @@ TRUNCATION_SIDE = Field(
     description="vLLM's: where tokens are removed from texts that are too long; by default `left` with "
     "`truncate_prompt_tokens`, else the model's own side.",
 )
-CUT_AND_NOT = "cuts texts, and they must not be cut: leave out one of the two fields"
+CUT_AND_NOT = "truncates texts, but truncation is switched off: leave out one of the two fields"
 """Why vLLM's limit cannot stand beside a field that refuses long texts."""
 
 FieldsT = TypeVar("FieldsT", bound=Fields)
@@ -81,5 +81,5 @@ def agree(fields: Mapping[str, object]) -> None:
     for (first, one), (second, other) in pairwise(fields.items()):
         if one != other:
             this, that = (json.dumps(writable(value)) for value in (one, other))
-            same = "which mean the same: send one of the two"
-            raise invalid(second, f"is {that} and {first} is {this}, {same}")
+            same = "the two fields mean the same: send only one of them"
+            raise invalid(second, f"is {that} and {first} is {this}, but {same}")

@@ -90,7 +90,7 @@ def _other_numbers(maps: AttendOptions, exchange: Exchange, refused: TooLarge) -
             dtype = "" if small[0] == "float32" else f" and set ?dtype={small[0]}"
             given = exchange.decimals is not None and parsed.body.is_overridden("decimals")
             without = f" without `{exchange.name('decimals')}`" if given else ""
-            ways.append(f"accept application/x-npz{dtype}{without}")
+            ways.append(f"set Accept to application/x-npz{dtype}{without}")
     return ways
 
 

@@ -45,6 +45,6 @@ class MappedFiles:
 
 def _overwritten(path: Path, how: str) -> str:
     return (
-        f"{path} {how} while it was served: start again with the whole file, and never write one in place, "
-        "but beside it, and then rename it"
+        f"{path} {how} while it was served: restart with the complete file. Never overwrite a served file: "
+        "write the new one beside it and rename it"
     )

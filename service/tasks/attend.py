@@ -264,8 +264,8 @@ def plan_attention(
         attending = ", ".join(map(str, info.attention_layers))
         raise OptionError(
             lambda name: (
-                f'{name("aggregate")} is "rollout", which follows attention through every layer, and only '
-                f"layers {attending} of this model attend: choose another {name('aggregate')}."
+                f'{name("aggregate")} is "rollout", which follows attention through every layer, but only '
+                f"layers {attending} of this model have attention: choose another {name('aggregate')}."
             ),
             option="aggregate",
             kind="unsupported",
@@ -280,8 +280,8 @@ def _check_vectors(options: AttendOptions, layers: Sequence[int], info: ModelInf
     if options.level == "word":
         raise OptionError(
             lambda name: (
-                f'{name("level")} is "word", and the vectors of heads in {name("outputs")} are of '
-                f'tokens: set {name("level")} to "token", or ask for them in another request.'
+                f'{name("level")} is "word", but the head vectors in {name("outputs")} are for single '
+                f'tokens: set {name("level")} to "token", or request the vectors separately.'
             ),
             option="level",
             actual="word",
@@ -291,9 +291,9 @@ def _check_vectors(options: AttendOptions, layers: Sequence[int], info: ModelInf
     if missing is not None:
         raise OptionError(
             lambda name: (
-                f'"{missing}" in {name("outputs")} is made of the values of tokens, and this model runs as a '
-                "graph, which returns only their norms: leave it out, or serve the model's weights with "
-                'PyTorch (HEADLIGHT_BACKEND="torch").'
+                f'"{missing}" in {name("outputs")} needs the value vectors of tokens, but this model runs as '
+                "an ONNX graph, which returns only their norms: leave it out, or serve the model's weights "
+                'with PyTorch (HEADLIGHT_BACKEND="torch").'
             ),
             option="outputs",
             kind="unsupported",
@@ -303,8 +303,8 @@ def _check_vectors(options: AttendOptions, layers: Sequence[int], info: ModelInf
         same = [layer for layer in layers if info.head_sizes[layer] == info.head_sizes[layers[0]]]
         raise OptionError(
             lambda name: (
-                f"{name('layers')} have heads of {' and '.join(map(str, sorted(sizes)))} components, and the "
-                f"vectors of a response have one size: choose layers of one size, such as {same}."
+                f"{name('layers')} have heads of {' and '.join(map(str, sorted(sizes)))} components, but all "
+                f"vectors of a response must have one size: choose layers of one size, such as {same}."
             ),
             option="layers",
             actual=sorted(sizes),

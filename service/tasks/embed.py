@@ -172,7 +172,7 @@ def _plan(options: EmbedOptions, info: ModelInfo, task: str | None) -> EncodePla
     token_layers: tuple[int, ...] = ()
     if "tokens" in options.outputs:
         if not info.exposes_tokens:
-            raise _vector_alone(lambda _: "vectors of tokens are asked for", "outputs")
+            raise _vector_alone(lambda _: "token vectors are requested", "outputs")
         token_layers = resolve_states(options.layers, info, "layers")
     chunks = None if options.chunks is None else _plan_chunks(options.chunks, options, info)
     sentence, size, pooled_size = None, 0, 0
@@ -206,8 +206,8 @@ def _plan_sentence(options: EmbedOptions, info: ModelInfo) -> tuple[SentenceWant
     if info.dense and pooled_size != info.hidden_size * len(info.pooling):
         raise OptionError(
             lambda _: (
-                f"{_further_steps(info)}, not {pooled_size}: choose one pooling layer and a pooling of that "
-                "size."
+                f"{_further_steps(info)}, not {pooled_size}: choose one pooling layer and a pooling mode of "
+                "that size."
             ),
             option="pooling_layers" if len(layers) > 1 else "pooling",
             kind="unsupported",
@@ -234,9 +234,9 @@ def _vector_alone(asked: Callable[[Names], str], option: str) -> OptionError:
     """Say that a graph makes one vector of each text, in its own way, and what to do for another one."""
     return OptionError(
         lambda name: (
-            "This model runs as a graph that returns one vector for each text, pooled and scaled as it was "
-            f"exported, and {asked(name)}: leave that out, or serve the model's weights, or the folder that "
-            "`headlight export MODEL FOLDER` makes of them."
+            "This model runs as an ONNX graph that returns one vector for each text, pooled and scaled as "
+            f"exported, but {asked(name)}: leave that out, serve the model's weights, or serve the folder "
+            "that `headlight export MODEL FOLDER` makes from them."
         ),
         option=option,
         kind="unsupported",
@@ -252,7 +252,7 @@ def _plan_chunks(chunking: Chunking, options: EmbedOptions, info: ModelInfo) -> 
     if options.modes(info) not in (("mean",), info.pooling):
         raise OptionError(
             lambda name: (
-                f'{name("pooling")} is "{options.pooling}", and {name("chunks")} are pooled with '
+                f'{name("pooling")} is "{options.pooling}", but {name("chunks")} are pooled with '
                 '"mean": leave one of them out.'
             ),
             option="pooling",
@@ -260,7 +260,7 @@ def _plan_chunks(chunking: Chunking, options: EmbedOptions, info: ModelInfo) -> 
             allowed=["mean"],
         )
     if info.dense and len(info.pooling) > 1:
-        why = f"{_further_steps(info)}; the mean over a part of a text has {info.hidden_size}"
+        why = f"{_further_steps(info)}, but the mean over a chunk has {info.hidden_size}"
         if options.chunks_needed:
             raise OptionError(lambda _: f"{why}: choose another model.", option="model", kind="unsupported")
         raise OptionError(
@@ -272,7 +272,7 @@ def _plan_chunks(chunking: Chunking, options: EmbedOptions, info: ModelInfo) -> 
 
 def _further_steps(info: ModelInfo) -> str:
     size = info.hidden_size * len(info.pooling)
-    return f"This model has further steps after its pooling, which take vectors of {size} components"
+    return f"The steps after this model's pooling take vectors of {size} components"
 
 
 def _normalizes(options: EmbedOptions, info: ModelInfo) -> bool:
@@ -285,7 +285,7 @@ def _cut(size: int, options: EmbedOptions) -> int:
     if dimensions is not None and dimensions > size:
         raise OptionError(
             lambda name: (
-                f"{name('dimensions')} is {dimensions} and the vectors have {size} components: "
+                f"{name('dimensions')} is {dimensions}, but the vectors have only {size} components: "
                 f"choose 1 to {size}."
             ),
             option="dimensions",
@@ -312,7 +312,7 @@ def _check_precision(options: EmbedOptions, sizes: Sequence[int], *, normalize: 
     if precision in BITS and odd is not None:
         raise OptionError(
             lambda name: (
-                f'{name("precision")} is "{precision}", which packs 8 components into a byte, and '
+                f'{name("precision")} is "{precision}", which packs 8 components into a byte, but '
                 f"the vectors have {odd}: set `{name('dimensions')}` to a multiple of 8."
             ),
             option="dimensions",

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 TABLE = "This model is a table of token vectors, without layers"
 """How errors begin about something that only layers have; `ModelInfo.layers` is then 0."""
-ENCODER = "serve the folder of an encoder, such as all-MiniLM-L6-v2"
+ENCODER = "serve an encoder model, such as all-MiniLM-L6-v2"
 """How those errors end."""
 
 Names = Callable[[str], str]

@@ -42,7 +42,7 @@ def check_head(
     head = engine.info.head
     if head is not None and head.kind in kinds:
         return head
-    *others, last = ("layers of bge-m3" if kind == "hybrid" else f"{kind} head" for kind in kinds)
+    *others, last = ("bge-m3 layers" if kind == "hybrid" else f"{kind} head" for kind in kinds)
     needed = f"{', '.join(others)} or {last}" if others else last
     raise OptionError(
         lambda _: (
@@ -65,11 +65,11 @@ def _way_out(engines: Mapping[str, Engine], kinds: tuple[HeadKind, ...]) -> str:
         return f": {choose_from(having)}"
     none = ", and no other served model has one"
     if "late_interaction" in kinds:
-        return f"{none}: serve a folder of PyLate, of Stanford's ColBERT, or of bge-m3"
+        return f"{none}: serve a PyLate or Stanford ColBERT model, or bge-m3"
     if kinds == ("hybrid",):
-        return f"{none}: serve a folder of bge-m3"
+        return f"{none}: serve bge-m3"
     endings = " or ".join(_CHECKPOINTS[kind] for kind in kinds if kind in _CHECKPOINTS)
-    folders = {"autoencoder": "a folder with a SparseAutoEncoder", "hybrid": "a folder of bge-m3"}
+    folders = {"autoencoder": "a folder with a SparseAutoEncoder", "hybrid": "bge-m3"}
     also = "".join(f", or {folder}" for kind, folder in folders.items() if kind in kinds)
     return f"{none}: serve a checkpoint whose architecture in config.json ends in {endings}{also}"
 
@@ -146,10 +146,10 @@ def sparse_role(
     if table is None or (role or table) == "document":
         return None
     if tuple(outputs) != ("sparse",):
-        told = "is given" if role else "is not given, so that texts are queries"
+        told = 'is "query"' if role else "is not given, so texts are queries"
         raise OptionError(
             lambda name: (
-                f"{name('role')} {told}, and queries of this model are weighed by a table alone: set "
+                f"{name('role')} {told}, and this model weighs queries only with a table: set "
                 f'"{name("outputs")}" to ["sparse"], or "{name("role")}" to "document".'
             ),
             option="role",
@@ -157,8 +157,8 @@ def sparse_role(
     if changed:
         raise OptionError(
             lambda name: (
-                f"no pass is made for queries, which {name('interventions')} could change: leave them out, "
-                f'or set "{name("role")}" to "document".'
+                f"Queries do not run through this model, so {name('interventions')} cannot change them: "
+                f'leave {name("interventions")} out, or set "{name("role")}" to "document".'
             ),
             option="interventions",
         )
@@ -204,16 +204,16 @@ def plan_token_vectors(
     if "tokens" not in outputs:
         raise OptionError(
             lambda name: (
-                f'{name("role")} is of vectors of tokens in this model: set "{name("outputs")}" to '
-                '["tokens"], or leave it out.'
+                f'{name("role")} applies to token vectors in this model: set "{name("outputs")}" to '
+                f'["tokens"], or leave {name("role")} out.'
             ),
             option="role",
         )
     if head.kind != "hybrid" and len(outputs) > 1:
         raise OptionError(
             lambda name: (
-                f"{name('role')} is of vectors of tokens alone, in a model of late interaction: set "
-                f'"{name("outputs")}" to ["tokens"], or serve a model that has the others, too, as bge-m3.'
+                f"{name('role')} applies only to token vectors in a late-interaction model: set "
+                f'"{name("outputs")}" to ["tokens"], or serve a model with the other outputs, such as bge-m3.'
             ),
             option="role",
         )
@@ -288,8 +288,8 @@ def plan_lens(options: LensOptions, engine: Engine, engines: Mapping[str, Engine
     if top_k > _MOST_WORDS:
         raise OptionError(
             lambda name: (
-                f"{name('top_k')} is {top_k}, and a logit lens has at most {_MOST_WORDS} words of each "
-                f"hidden state: choose at most {_MOST_WORDS}, or ask for longer sparse vectors by themselves."
+                f"{name('top_k')} is {top_k}, but a logit lens has at most {_MOST_WORDS} words for each "
+                f"hidden state: choose at most {_MOST_WORDS}, or request longer sparse vectors separately."
             ),
             option="top_k",
             limit=_MOST_WORDS,
@@ -298,8 +298,8 @@ def plan_lens(options: LensOptions, engine: Engine, engines: Mapping[str, Engine
     if not info.has_lens and {*layers} != {info.layers}:
         raise OptionError(
             lambda name: (
-                "This model runs as a graph that was exported without the norm which goes before the "
-                f'prediction of words: set "{name("layers")}" to [-1], or export the model again with this '
+                "This model runs as an ONNX graph exported without the norm that precedes the prediction "
+                f'of words: set "{name("layers")}" to [-1], or export the model again with this '
                 "release."
             ),
             option="layers",

@@ -83,8 +83,8 @@ def check_attends(layer: int, info: ModelInfo, place: str, actual: int) -> None:
         attending = ", ".join(map(str, info.attention_layers))
         raise OptionError(
             lambda name: (
-                f"{name(place)} is {actual}, a layer with a convolution in the place of attention: choose "
-                f"from those that attend, {attending}."
+                f"{name(place)} is {actual}, a layer with a convolution instead of attention: choose from "
+                f"the attention layers, {attending}."
             ),
             option=place,
             actual=actual,
@@ -102,7 +102,7 @@ def check_exposes(info: ModelInfo, what: str, option: str) -> None:
         returns = "its last hidden state" if info.exposes_tokens else "the vectors of texts"
         raise OptionError(
             lambda _: (
-                f"This model runs as a graph that returns {returns} but no {what}: export the model's "
+                f"This model runs as an ONNX graph that returns {returns} but no {what}: export the model's "
                 "weights with `headlight export MODEL FOLDER`, and serve FOLDER."
             ),
             option=option,
@@ -122,10 +122,10 @@ class Edges:
         lists = len(self.lists)
         if lists == inputs:
             return
-        has = "is a list of edges of one input" if self.flat else f"has lists of edges of {lists} inputs"
+        has = "is a list of edges for one input" if self.flat else f"has lists of edges for {lists} inputs"
         raise OptionError(
             lambda name: (
-                f"{name('edges')} {has}, and there are {inputs} {name('inputs')}: send a list of edges for "
+                f"{name('edges')} {has}, but there are {inputs} {name('inputs')}: send a list of edges for "
                 "each, such as [[[1, 2]], [[0, 3], [0, 4]]] for two."
             ),
             option="edges",

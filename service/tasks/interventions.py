@@ -110,8 +110,8 @@ class Changes:
         if first is not None:
             raise OptionError(
                 lambda name: (
-                    f"{name(place(first))} is longer than the model reads at once, and in its windows "
-                    f"{name('interventions')} would mean other tokens: shorten it, or leave them out."
+                    f"{name(place(first))} is longer than the model's limit and is read in windows, where "
+                    f"{name('interventions')} would change other tokens: shorten it, or leave them out."
                 ),
                 option="interventions",
             )
@@ -136,7 +136,7 @@ class Changes:
         if not info.layers:
             raise OptionError(
                 lambda name: (
-                    f'{TABLE}: it has nothing that {name(place)}, of the kind "{change.kind}", could change; '
+                    f'{TABLE}, so {name(place)}, of the kind "{change.kind}", has nothing to change: '
                     f"leave it out, or {ENCODER}."
                 ),
                 option=place,
@@ -146,8 +146,8 @@ class Changes:
             again = "" if change.kind == "states" else "export its weights again with this release, or "
             raise OptionError(
                 lambda name: (
-                    f'{name(place)} is of the kind "{change.kind}", which this model, run as a graph, does '
-                    f'not have: {again}serve its weights with PyTorch (HEADLIGHT_BACKEND="torch").'
+                    f'{name(place)} is of the kind "{change.kind}", which this model does not support as '
+                    f'an ONNX graph: {again}serve its weights with PyTorch (HEADLIGHT_BACKEND="torch").'
                 ),
                 option=place,
                 kind="unsupported",
@@ -165,8 +165,8 @@ class Changes:
                 if change.vector.size != info.hidden_size:
                     raise OptionError(
                         lambda name: (
-                            f"{name(f'{place}.vector')} has {change.vector.size} components and the hidden "
-                            f"states of this model have {info.hidden_size}: send as many."
+                            f"{name(f'{place}.vector')} has {change.vector.size} components, but the hidden "
+                            f"states of this model have {info.hidden_size}: send that many."
                         ),
                         option=f"{place}.vector",
                         limit=info.hidden_size,
@@ -220,8 +220,8 @@ class Changes:
             if not has_effect:
                 raise OptionError(
                     lambda name, option=option, number=number: (  # type: ignore[misc]
-                        f"{name(f'{place}.{option}')} has {number}, which nothing that this request returns "
-                        "depends on: leave it out, or ask for a later layer."
+                        f"Nothing that this request returns depends on layer {number} in "
+                        f"{name(f'{place}.{option}')}: leave it out, or request a later layer."
                     ),
                     option=f"{place}.{option}",
                 )

@@ -50,7 +50,7 @@ def check_prompt(info: ModelInfo, texts: Sequence[str | tuple[str, str]], prompt
     if prompt and not info.pairs_take_prompt and any(not isinstance(text, str) for text in texts):
         raise OptionError(
             lambda name: (
-                f"{name('prompt')} has no place in the chat template that this model reads pairs in: leave "
+                f"{name('prompt')} has no place in the chat template that this model uses for pairs: leave "
                 "it out."
             ),
             option="prompt",
@@ -96,7 +96,7 @@ def find_prompt(option: str, purpose: str, info: ModelInfo) -> str | None:
     if purpose not in known:
         raise OptionError(
             lambda name: (
-                f'{name(option)} is "{cut(purpose)}", which is no purpose of a text: choose from '
+                f'{name(option)} is "{cut(purpose)}", which is not a known purpose: choose from '
                 f"{', '.join(known)}."
             ),
             option=option,

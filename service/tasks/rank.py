@@ -64,8 +64,8 @@ class RankOptions:
         if option is not None and method != "cross-encoder":
             raise OptionError(
                 lambda name: (
-                    f"{name(option)} is for cross-encoders, which read a query and a text as a pair, and the "
-                    f"method of this model is {method}: leave it out."
+                    f"{name(option)} is only for cross-encoders, which read a query and a text as a pair, "
+                    f"but the method of this model is {method}: leave it out."
                 ),
                 option=option,
                 kind="unsupported",
@@ -90,7 +90,7 @@ def choose_method(
     head = engine.info.head
     if head is not None and head.kind == "classification":
         labels = len(head.labels)
-        reason = f"classifies texts into {labels} classes, which are no ranking: send the texts to /predict"
+        reason = f"classifies texts into {labels} classes, which do not rank them: send the texts to /predict"
     else:
         reason = f"does not rank texts: {engine.info.no_ranking}"
     raise OptionError(

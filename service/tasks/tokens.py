@@ -40,8 +40,8 @@ def check_known(decoder: Decoder, ids: Sequence[int], place: Callable[[int], str
     position = decoder.find_unknown(ids)
     if position is not None:
         raise OutOfRange(
-            f"{place(position)} is {ids[position]}, which is no token of this model: its tokenizer's ids are "
-            f"0 to {decoder.size - 1}.",
+            f"{place(position)} is {ids[position]}, which is not a token id of this model: its tokenizer's "
+            f"ids are 0 to {decoder.size - 1}.",
             field=place(position),
             actual=ids[position],
             allowed=(0, decoder.size - 1),

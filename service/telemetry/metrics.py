@@ -98,7 +98,7 @@ class Metrics:
             "key_last_used_timestamp_seconds", "When a key was last used; 0 if not since startup.", "key"
         )
         self.api_keys = self._gauge(
-            "api_keys", "API keys accepted; without a setting of keys there is no such number.", over="own"
+            "api_keys", "API keys accepted; absent if the service requires none.", over="own"
         )
         self.lost = self._counter(
             "lost_requests_total", "Inference requests whose worker process ended before it answered."
@@ -116,7 +116,9 @@ class Metrics:
         self.queue_inputs = self._gauge("queue_inputs", "Sequences in the queue.", "model", over="sum")
         self.queue_tokens = self._gauge("queue_tokens", "Tokens in the queue.", "model", over="sum")
         # The answering process's own: another one's would be as old as the last scrape that it answered.
-        self.queue_limit = self._gauge("queue_tokens_limit", "Tokens the queue takes.", "model", over="own")
+        self.queue_limit = self._gauge(
+            "queue_tokens_limit", "Maximum number of tokens in the queue.", "model", over="own"
+        )
         self.batch_limit = self._gauge("batch_tokens_limit", "Token budget of a batch.", "model", over="min")
         self.inference_failures = self._counter(
             "inference_failures_total", "Inputs whose computation failed.", "model", "reason"

@@ -86,8 +86,8 @@ class TextWarnings:
         if vocabulary.share > _MOST_UNKNOWN and not self._counters.of_model(name, UNFAMILIAR):
             self._counters.note(name, UNFAMILIAR, 1)
             log.warning(
-                "%s: its tokenizer does not know %.0f %% of the tokens of %d texts: vectors say little of "
-                "them. Choose a model for their language or characters.",
+                "%s: its tokenizer does not know %.0f %% of the tokens of %d texts, so their vectors say "
+                "little about them. Choose a model for their language or script.",
                 name,
                 100 * vocabulary.share,
                 vocabulary.texts,
@@ -105,8 +105,8 @@ class TextWarnings:
         if inputs >= _ENOUGH and truncated > _MOST_TRUNCATED * inputs:
             self._warned.add(name)
             log.warning(
-                "%s: %d of %d inputs within an hour were truncated, so that their ends are not read: split "
-                "texts into chunks, or choose a model that reads longer ones.",
+                "%s: %d of %d inputs within an hour were truncated, so their ends were not read: split texts "
+                "into chunks, or choose a model that reads longer texts.",
                 name,
                 truncated,
                 inputs,

@@ -20,7 +20,9 @@ def count_processes(settings: Settings) -> int:
     """
     if (obstacle := _obstacle(settings)) is not None:
         if (settings.processes or 1) > 1:
-            raise SettingsError(f"HEADLIGHT_PROCESSES is {settings.processes}, but {obstacle}: set it to 1.")
+            raise SettingsError(
+                f"HEADLIGHT_PROCESSES is {settings.processes}, but {obstacle}: set HEADLIGHT_PROCESSES to 1."
+            )
         return 1
     if settings.processes is not None:
         return settings.processes

@@ -20,8 +20,8 @@ _WRITTEN = 3
 def overdue(limit_s: float, slot: int = 0) -> str:
     """Say that the start took longer than its limit, and what the process in this slot is doing."""
     return (
-        f"the start took longer than HEADLIGHT_START_TIMEOUT_S={limit_s:g} seconds and was ended; it was "
-        f"{stage_of(slot)}: raise the limit if that only takes long, otherwise it hangs."
+        f"the start took longer than HEADLIGHT_START_TIMEOUT_S={limit_s:g} seconds and was stopped while "
+        f"{stage_of(slot)}: raise the limit if this step is only slow; otherwise it hangs."
     )
 
 

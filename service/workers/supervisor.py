@@ -285,8 +285,8 @@ class Supervisor:
         if pause is None:
             raise _End(
                 STUCK_EXIT_CODE,
-                f"{FRUITLESS} worker processes in a row ended, and no request was answered meanwhile; the "
-                f"last ended with {how}: {cause or 'see the log, and the memory limit'}.",
+                f"{FRUITLESS} worker processes in a row ended, and no request was answered in between; the "
+                f"last ended with {how}: {cause or 'check the log and the memory limit'}.",
             )
         if pause:
             self._missing[worker.slot] = now + pause

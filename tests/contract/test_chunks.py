@@ -180,7 +180,7 @@ REFUSED: dict[str, tuple[Json, str, str]] = {
     "not a span": ({"chunks": [[0, 1], 3]}, "chunks.1", "[start, end]"),
     "not a number": ({"chunks": [["0", 1]]}, "chunks.0", "integer"),
     "none": ({"chunks": []}, "chunks", '"sentences"'),
-    "too many": ({"chunks": [[0, 3]] * 4097}, "chunks", "limit is 4096: send the others in another request"),
+    "too many": ({"chunks": [[0, 3]] * 4097}, "chunks", "limit is 4096: send the rest in another request"),
     "unknown name": ({"chunks": "words"}, "chunks", '"sentences"'),
     "no tokens": ({"chunks": {"overlap": 1}}, "chunks.tokens", "missing"),
     "zero tokens": ({"chunks": {"tokens": 0}}, "chunks.tokens", "at least 1"),

@@ -120,7 +120,7 @@ def test_voyage_has_a_form_of_its_own(tei: Service) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "param", "part"),
     [
-        ("/v1/embed", {}, "texts", "texts is required, or inputs"),
+        ("/v1/embed", {}, "texts", "texts is required unless inputs is given"),
         ("/v2/embed", {"texts": ["a"], "inputs": [{"content": [{"text": "a"}]}]}, "inputs", "cannot be"),
         ("/v2/embed", {"inputs": ["a"]}, "inputs.0", '"content" is a list'),
         ("/v2/embed", {"inputs": [{"content": [{"type": "image_url"}]}]}, "inputs.0.content.0", "images"),
@@ -129,7 +129,7 @@ def test_voyage_has_a_form_of_its_own(tei: Service) -> None:
         ("/v1/detokenize", {"tokens": []}, "tokens", "must be a list of at least one token id"),
         ("/v1/detokenize", {"tokens": [[1]]}, "tokens", "must be a list of at least one token id"),
         ("/v2/embed", {"texts": ["a"], "embedding_types": "float"}, "embedding_types", "must be a list of"),
-        ("/v1/detokenize", {"tokens": [99999]}, "tokens.0", "is no token"),
+        ("/v1/detokenize", {"tokens": [99999]}, "tokens.0", "is not a token id"),
         ("/v2/embed", {"texts": []}, "texts", "must be a non-empty list of strings"),
         ("/v2/embed", {"texts": ["a", 3]}, "texts.1", "texts.1 must be a string"),
         ("/v2/embed", {"texts": ["a"], "embedding_types": ["half"]}, "embedding_types.0", "'ubinary'"),
@@ -153,13 +153,13 @@ def test_voyage_has_a_form_of_its_own(tei: Service) -> None:
             "/v1/rerank",
             {"query": "a", "documents": ["a", "b"], "top_n": 1, "top_k": 2},
             "top_k",
-            "top_k is 2 and top_n is 1, which mean the same: send one of the two",
+            "top_k is 2 and top_n is 1, but the two fields mean the same: send only one of them",
         ),
         (
             "/v1/rerank",
             {"query": "a", "documents": ["a", "b"], "top_n": 1, "top_k": 2**70},
             "top_k",
-            "which mean the same: send one of the two",
+            "but the two fields mean the same: send only one of them",
         ),
         (
             "/v2/embed",

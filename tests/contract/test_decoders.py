@@ -210,13 +210,13 @@ SCALED = {"kind": "heads", "layer": -1, "heads": [0], "scale": 0.0}
 HIDDEN = {"kind": "edges", "layers": [1, 0], "heads": "all", "queries": [0], "keys": [0]}
 REFUSED: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("/attention", {"layers": [1, -1]}, "invalid-request", "layers.1", "is -1, a layer with a convolution"),
-    ("/attention", {"layers": [0]}, "invalid-request", "layers.0", "choose from those that attend, 1."),
+    ("/attention", {"layers": [0]}, "invalid-request", "layers.0", "choose from the attention layers, 1."),
     (
         "/attention",
         {"aggregate": "rollout"},
         "unsupported",
         "aggregate",
-        "only layers 1 of this model attend",
+        "only layers 1 of this model have attention",
     ),
     ("/encode", {"interventions": [SCALED]}, "invalid-request", "interventions.0.layer", "is -1, a layer wi"),
     ("/encode", {"interventions": [HIDDEN]}, "invalid-request", "interventions.0.layers.1", "is 0, a layer "),
@@ -255,7 +255,9 @@ def test_gradients_need_one_place_that_reads_the_embeddings(service: Service) ->
     request = {"inputs": [["the boy", "a man"]], "model": "embedding-gemma2", "method": "gradient"}
     document = assert_problem(post(service, request, "/explain"), 422, "unsupported", field="method")
     (model,) = (one for one in service.http.get("/info").json()["models"] if one["name"] == request["model"])
-    why = "reads the embeddings" if model["backend"] == "torch" else "runs as a graph, through which nothing"
+    why = (
+        "reads the embeddings" if model["backend"] == "torch" else "runs as an ONNX graph, which computes no"
+    )
     assert why in document["detail"]
 
 

@@ -173,7 +173,7 @@ def test_a_query_too_long_for_its_role_is_refused_with_that_limit(
     ("body", "field", "detail"),
     [
         ({"top_k": 3}, "top_k", 'has no effect without "sparse" or "logit_lens" in outputs'),
-        ({"role": "query"}, "role", 'set "outputs" to ["tokens"]'),
+        ({"role": "query"}, "role", 'needs "outputs": ["tokens"] or'),
         ({"role": "query", "outputs": ["sparse"]}, "role", 'set "outputs" to ["tokens"]'),
         ({"role": "query", "outputs": ["tokens", "sentence"]}, "role", 'set "outputs" to ["tokens"]'),
         ({"role": "query", "outputs": ["tokens"], "layers": [0]}, "layers", "must be [-1] with role"),
@@ -195,12 +195,12 @@ def test_options_without_effect_are_refused(
     [
         (
             {"outputs": ["sparse"], "model": "colbert"},
-            'The model "colbert" has no masked_words head, autoencoder head or layers of bge-m3, which '
+            'The model "colbert" has no masked_words head, autoencoder head or bge-m3 layers, which '
             '"sparse" in outputs needs: choose from splade, csr.',
         ),
         (
             {"outputs": ["tokens"], "role": "query", "model": "splade"},
-            'The model "splade" has no late_interaction head or layers of bge-m3, which role needs: '
+            'The model "splade" has no late_interaction head or bge-m3 layers, which role needs: '
             "choose from colbert.",
         ),
     ],

@@ -279,7 +279,10 @@ def test_too_many_tokens_are_refused_before_any_work(several: Service) -> None:
     inputs = [["the man beats the boy", "hello"]]
     body = {"inputs": inputs, "method": "gradient", "model": "mini"}
     document = assert_problem(post(several, body, "/explain"), 413, "explanation-too-large", limit=256)
-    assert "run 67 times more, each time there and back, which counts as three, with" in document["detail"]
+    assert (
+        "run 67 more times, each time forwards and backwards (which counts as three runs), with"
+        in document["detail"]
+    )
     assert document["detail"].endswith("send fewer or shorter inputs, or choose fewer `steps`.")
 
 
@@ -317,7 +320,10 @@ def test_a_tokenizer_without_a_mask(models: Models, tmp_path: Path) -> None:
         assert distance(item["attributions"], [added[a:b].sum() for a, b in spans]) <= 5e-5
         body = {"inputs": PAIRS, "model": "neither", "method": "gradient"}
         document = assert_problem(post(service, body, "/explain"), 422, "unsupported", field="method")
-        assert 'neither a mask nor padding, which it begins with: set method to "occ' in document["detail"]
+        detail = (
+            'starts from mask or padding tokens, but the tokenizer of the model "neither" has neither: set '
+        )
+        assert f'{detail}method to "occ' in document["detail"]
 
 
 @pytest.mark.thorough

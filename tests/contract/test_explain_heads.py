@@ -195,7 +195,7 @@ def test_too_large_a_sweep_is_refused_before_any_work(several: Service) -> None:
     document = assert_problem(
         post(several, body, "/explain"), 413, "explanation-too-large", limit=256, actual=6 * 73
     )
-    assert "run 144 times more, each time without one head, with 438 tokens in all" in document["detail"]
+    assert "run 144 more times, each time without one head, with 438 tokens in all" in document["detail"]
     assert batches(several, "mini") == before
 
 

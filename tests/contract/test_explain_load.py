@@ -70,7 +70,7 @@ def test_too_many_sequences_are_refused_before_any_work(patient: Service) -> Non
     document = assert_problem(
         post(patient, body, "/explain"), 413, "explanation-too-large", limit=8192, actual=57 * 2 * 72
     )
-    assert "8208 times more, each time without one head, with 8208 sequences" in document["detail"]
+    assert "8208 more times, each time without one head, with 8208 sequences" in document["detail"]
     assert sample(patient, "input_tokens_total") == before
 
 

@@ -264,7 +264,7 @@ REFUSED: list[tuple[str, Json, str, str, str]] = [
     ("moods", {"method": "parts"}, "unsupported", "method", 'set it to "occlusion"'),
     ("moods", {"pooling": "mean"}, "invalid-request", "pooling", "has no effect on the target"),
     ("moods", {"prompt": "a"}, "invalid-request", "prompt", "has no effect on the target"),
-    ("ranker", {"inputs": ["a"]}, "invalid-request", "inputs", "must be pairs, whose score is explained"),
+    ("ranker", {"inputs": ["a"]}, "invalid-request", "inputs", "must be pairs to explain their score"),
     ("prompted", {"inputs": [["a", "b"]], "replacement": "mask"}, "invalid-request", "replacement", "parts"),
 ]  # fmt: skip
 
@@ -289,7 +289,7 @@ def test_too_many_tokens_are_refused_before_any_work(several: Service) -> None:
     document = assert_problem(
         post(several, body, "/explain"), 413, "explanation-too-large", limit=256, actual=22 + 3 + 20 * 21 + 2
     )
-    assert "run 21 times more, each time without some units, with 447 tokens in all" in document["detail"]
+    assert "run 21 more times, each time without some units, with 447 tokens in all" in document["detail"]
     advice = 'and the limit is 256: send fewer or shorter inputs, or choose a larger `unit`: "sentence".'
     assert advice in document["detail"]
     assert batches(several, "mini") == before

@@ -212,19 +212,20 @@ def test_the_dot_product_has_parts_too(served: Service) -> None:
         assert abs(np.sum(item["parts"]) - item["score"]) <= 1e-6 * max(1, abs(item["score"]))
 
 
+NO_EFFECT = "has no effect on a late-interaction model"
 REFUSED: list[tuple[Json, str, str, str]] = [
     ({"inputs": ["a", "b"]}, "invalid-request", "inputs", "must be pairs"),
     ({"inputs": "a"}, "invalid-request", "inputs", "must be pairs"),
     ({"inputs": [["a"]]}, "invalid-request", "inputs.0", "a pair of two strings"),
     ({"pooling": "cls"}, "unsupported", "pooling", "choose max, mean, mean_sqrt_len,"),
-    ({"pooling": "last"}, "unsupported", "pooling", '"last", which takes the vector of one token'),
+    ({"pooling": "last"}, "unsupported", "pooling", '"last", which uses the vector of one token'),
     ({"function": "euclidean"}, "unsupported", "function", "choose cosine or dot"),
     ({"model": "curved"}, "unsupported", "method", "a layer with the activation Tanh after its pooling"),
     ({"dimensions": 65}, "invalid-request", "dimensions", "choose 1 to 64"),
     ({"unit": "letter"}, "invalid-request", "unit", "'token', 'word' or 'sentence'"),
-    ({"model": "colbert", "function": "dot"}, "invalid-request", "function", "has no effect on a model"),
-    ({"model": "colbert", "prompt": "a"}, "invalid-request", "prompt", "has no effect on a model"),
-    ({"model": "colbert", "pooling": "mean"}, "invalid-request", "pooling", "has no effect on a model"),
+    ({"model": "colbert", "function": "dot"}, "invalid-request", "function", NO_EFFECT),
+    ({"model": "colbert", "prompt": "a"}, "invalid-request", "prompt", NO_EFFECT),
+    ({"model": "colbert", "pooling": "mean"}, "invalid-request", "pooling", NO_EFFECT),
     ({"inputs": [["a", "the man " * 40]], "truncate": False}, "input-too-long", "inputs.0.1", "85 tokens"),
 ]  # fmt: skip
 

@@ -90,4 +90,4 @@ def test_states_cannot_be_changed_in_a_graph(served: Service) -> None:
     body = {"inputs": TEXTS, "model": "graph", "interventions": [HALF, some]}
     problem = assert_problem(post(served, body, "/encode"), 422, "unsupported")
     assert problem["field"] == "interventions.1"
-    assert "not have: serve its weights with PyTorch" in problem["detail"]
+    assert "as an ONNX graph: serve its weights with PyTorch" in problem["detail"]

@@ -119,7 +119,7 @@ def test_the_log_and_the_metrics_are_those_of_one_service(guarded: Service, key_
     for line in (
         "2 API key(s) are accepted",
         "the API keys have changed: 2 are accepted",
-        "The keys read last remain in effect.",
+        "The service keeps using the keys it read last.",
         "the API key file is valid again",
     ):
         assert guarded.log.count(line) == 1, line

@@ -163,12 +163,12 @@ def test_words_are_those_of_the_changed_run(family: str, served: Service, backen
         ({"outputs": ["logit_lens"], "positions": [3]}, "inputs.0", "positions.0 is 3 and inputs.0 has 3"),
         ({"outputs": ["logit_lens"], "positions": []}, "positions", "must be a list of at least one"),
         ({"outputs": ["logit_lens"], "layers": [4]}, "layers.0", "there are 4 hidden states"),
-        ({"outputs": ["logit_lens"], "chunks": "sentences"}, "outputs", "leave chunks out"),
-        ({"outputs": ["logit_lens"], "role": "query"}, "role", "is of tokens"),
+        ({"outputs": ["logit_lens"], "chunks": "sentences"}, "outputs", "cannot be combined with chunks"),
+        ({"outputs": ["logit_lens"], "role": "query"}, "role", 'needs "outputs": ["tokens"] or'),
         (
             {"outputs": ["logit_lens"], "top_k": 101},
             "top_k",
-            "is 101, and a logit lens has at most 100 words",
+            "is 101, but a logit lens has at most 100 words",
         ),
     ],
 )

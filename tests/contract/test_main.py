@@ -53,7 +53,7 @@ def test_the_help_is_true_of_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count_processes(Settings(backend="onnx")) == count_processes(Settings(backend="torch"))
     fields = Settings.model_fields
     assert "PyTorch" not in str(fields["processes"].description)
-    assert "auto: as exported for graphs" in str(fields["dtype"].description)
+    assert "auto: graphs as exported" in str(fields["dtype"].description)
 
 
 @pytest.mark.parametrize(("words", "processes"), [([], 1), (["serve"], 2)])
@@ -96,7 +96,7 @@ def test_models_may_be_named_without_a_flag(tmp_path: Path, words: list[str], pr
         ({}, ["--zzz"], ["--zzz is not a flag; `headlight help` lists all flags."]),
         ({}, ["exprot", "a", "b"], ["exprot is neither a command nor a folder", "`headlight export`"]),
         ({}, ["help", "chekc"], ["chekc is not a command: did you mean check?"]),
-        ({}, ["a", "--model", "b"], ["a stands for --model, which is given too: remove one of them"]),
+        ({}, ["a", "--model", "b"], ["a is read as a model, but --model is also given: remove one of them"]),
     ],
 )
 def test_an_impossible_setting_ends_the_start_with_a_sentence(

@@ -42,24 +42,24 @@ REFUSED: dict[str, tuple[Json, str]] = {
     "a fraction of a length": ({"inputs": [changed(shape=[1.5])]}, "inputs.0.shape.0 must be an integer"),
     "a length as a float": (
         {"inputs": [changed(shape=[1.0])]},
-        "inputs.0.shape.0 must be an integer, and 1.0 is written as a float: leave out the fraction",
+        "inputs.0.shape.0 must be an integer, but 1.0 is written as a float: leave out the fraction",
     ),
     "ids as floats": (
         {"inputs": [{**ids([[101, 102]]), "data": [101.0, 102.0]}]},
-        "input_ids.0.0 must be a whole number of 64 bits, without a fraction",
+        "input_ids.0.0 must be a 64-bit integer, without a fraction",
     ),
-    "fewer texts": ({"inputs": [changed(shape=[2])]}, "has 1 elements and the shape says 2"),
+    "fewer texts": ({"inputs": [changed(shape=[2])]}, "has 1 elements, but its shape needs 2"),
     "fewer ids": ({"inputs": [{**ids([[1, 2]]), "shape": [2, 2], "data": [1, 2]}]}, "has 2 elements"),
-    "rows": ({"inputs": [{**ids([[1, 2]]), "shape": [2, 2]}]}, "has 1 elements and the shape says 2"),
+    "rows": ({"inputs": [{**ids([[1, 2]]), "shape": [2, 2]}]}, "has 1 elements, but its shape needs 2"),
     "a short row": (
         {"inputs": [{"name": "input_ids", "datatype": "INT64", "shape": [2, 2], "data": [[1, 2], [3]]}]},
         "input_ids.1 has 1 elements",
     ),
     "a number as a text": ({"inputs": [changed(data=[3])]}, "text.0 must be a string"),
     "nested texts": ({"inputs": [changed(data=[["a"]])]}, "text.0 must be a string"),
-    "a text as an id": ({"inputs": [ids([[101, "b"]])]}, "input_ids.0.1 must be a whole number"),
-    "a float as an id": ({"inputs": [ids([[101, 1.5]])]}, "input_ids.0.1 must be a whole number"),
-    "65 bits": ({"inputs": [ids([[101, 2**63]])]}, "input_ids.0.1 must be a whole number of 64 bits"),
+    "a text as an id": ({"inputs": [ids([[101, "b"]])]}, "input_ids.0.1 must be a 64-bit integer"),
+    "a float as an id": ({"inputs": [ids([[101, 1.5]])]}, "input_ids.0.1 must be a 64-bit integer"),
+    "65 bits": ({"inputs": [ids([[101, 2**63]])]}, "input_ids.0.1 must be a 64-bit integer"),
     "an unknown id": ({"inputs": [ids([[101, 30522]])]}, "input_ids.0.1 is 30522"),
     "a negative id": ({"inputs": [ids([[-1]])]}, "input_ids.0.0 is -1"),
     "another mask": (
@@ -147,10 +147,12 @@ def test_bytes_are_as_many_as_is_said(tei: Service) -> None:
     octets = elements("a", "b")
     tensor = binary(text("a", "b"), octets)
     body = {"inputs": [tensor]}
-    assert_error(ask(tei, body, octets[:-1]), 400, "binary_data_size of text is 10 bytes and 9 are left")
+    assert_error(
+        ask(tei, body, octets[:-1]), 400, "binary_data_size of text is 10 bytes, but only 9 are left"
+    )
     assert_error(ask(tei, body, octets + b"x"), 400, "11 bytes after the JSON")
     assert_error(ask(tei, GOOD, b"x"), 400, "1 bytes after the JSON")
-    assert_error(ask(tei, body), 400, "10 bytes and 0 are left")
+    assert_error(ask(tei, body), 400, "10 bytes, but only 0 are left")
     for size in (-1, 2**70, "10", 1.5, True):
         wrong = {"inputs": [{**tensor, "parameters": {"binary_data_size": size}}]}
         assert_error(ask(tei, wrong, octets), 400, "binary_data_size")
@@ -169,9 +171,9 @@ def test_texts_are_utf_8(tei: Service) -> None:
     """In a tensor, and as a whole body."""
     octets = elements("a", b"ab\xff")
     body = {"inputs": [binary(text("a", "b"), octets)]}
-    assert_error(ask(tei, body, octets), 400, "text.1 is not UTF-8 at its byte 2")
+    assert_error(ask(tei, body, octets), 400, "text.1 is not valid UTF-8 at byte 2")
     response = tei.http.post(path(), content=b"\xff", headers={LENGTH: "0"})
-    assert_error(response, 400, "text is not UTF-8 at its byte 0")
+    assert_error(response, 400, "text is not valid UTF-8 at byte 0")
 
 
 @pytest.mark.parametrize("length", ["-1", "a", "1.0", "9" * 19, "30000", "٣"])
@@ -354,7 +356,7 @@ def test_an_overloaded_service_says_when_to_retry() -> None:
     full = [response for response in found if response.status_code != 200]
     assert 0 < len(full) < len(found)
     for response in full:
-        assert_error(response, 429, "Retry when Retry-After says")
+        assert_error(response, 429, "Retry after the time in Retry-After")
         assert int(response.headers["retry-after"]) >= 1
 
 

@@ -123,7 +123,7 @@ def test_objects_have_texts_only(tei: Service, given: list[Json]) -> None:
 )
 def test_ids_of_another_tokenizer_are_refused(tei: Service, ids: list[Any], param: str) -> None:
     """They would be other words: the error names the place and what to do, whatever the client is."""
-    assert_error(post(tei, {"input": ids}, PATH), 400, param, "such as tiktoken, have it send texts.")
+    assert_error(post(tei, {"input": ids}, PATH), 400, param, "such as tiktoken, send texts instead.")
 
 
 def test_parts_of_a_text_run_as_one(tei: Service) -> None:
@@ -146,8 +146,8 @@ def test_parts_of_a_text_run_as_one(tei: Service) -> None:
 @pytest.mark.parametrize(
     ("given", "param", "part"),
     [
-        (["a", "", "b"], "input.1", "input.1 is empty, and so has no vector: leave it out"),
-        (["a", " \n", "b"], "input.1", "input.1 is only white space, and so has no vector: leave it out"),
+        (["a", "", "b"], "input.1", "input.1 is empty, so it has no vector: leave it out"),
+        (["a", " \n", "b"], "input.1", "input.1 is only white space, so it has no vector: leave it out"),
         (["a", LONG, "b"], "input.2", "and 256 of its 304 tokens fit: send them in several requests"),
         (["e", "\u0301"], "input.1", "With late_chunking the items of input run as one text"),
         ("", "input", "input is empty"),
@@ -219,22 +219,22 @@ def test_truncation_is_reported_or_refused(tei: Service) -> None:
         (
             "/v1/embeddings",
             {"input": ["a"], "late_chunking": True, "truncate": True, "overlap": 3},
-            "without truncate or truncate_prompt_tokens: leave it out.",
+            "and neither truncate nor truncate_prompt_tokens: leave it out.",
         ),
         (
             "/v1/embeddings",
             {"input": ["a"], "overlap": 3},
-            "without truncate or truncate_prompt_tokens: leave it out.",
+            "and neither truncate nor truncate_prompt_tokens: leave it out.",
         ),
         (
             "/v1/contextualizedembeddings",
             {"inputs": [["a", LONG]], "overlap": 254},
-            "overlap is 254 and a window has 254 tokens of the text: choose 0 to 253.",
+            "overlap is 254, but a window has only 254 tokens of the text: choose 0 to 253.",
         ),
         (
             "/v1/contextualizedembeddings",
             {"inputs": [["a"] * 40_000]},
-            "send fewer documents, or a document with many parts as several.",
+            "send fewer documents, or split a document with many parts into several.",
         ),
         (
             "/v1/embeddings",
@@ -275,7 +275,7 @@ def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
         ({"input": ["", [101, 102], [], "a"]}, "input.2", "input.2 is an empty list"),
         ({"input": 3}, "input", "must be a string"),
         ({"input": [1.5]}, "input.0", "must be an integer"),
-        ({"input": [-1]}, "input.0", "input.0 is -1, which is no token of this model"),
+        ({"input": [-1]}, "input.0", "input.0 is -1, which is not a token id of this model"),
         ({"input": [{"image": "x"}]}, "input.0", "must be a string"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format", "'base64'"),
         (
@@ -293,7 +293,7 @@ def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
         (
             {"input": "a", "output_dimension": 12, "output_dtype": "binary"},
             "output_dimension",
-            'output_dtype is "binary", which packs 8 components into a byte, and the vectors have 12: set '
+            'output_dtype is "binary", which packs 8 components into a byte, but the vectors have 12: set '
             "`output_dimension`",
         ),
     ],

@@ -299,10 +299,10 @@ def test_what_is_wrong_or_without_effect_is_refused(
 @pytest.mark.parametrize(
     ("body", "way_out"),
     [
-        ({"model": "many"}, "send at most 9 of the inputs, lower `top_k` to 109, or have"),
+        ({"model": "many"}, "send at most 9 of the inputs, lower `top_k` to 109, or raise"),
         (
             {"model": "tagger", "aggregation": "simple", "attention": {}},
-            "send at most 1 of the inputs, set `attention.thumbnail` to 2, or have",
+            "send at most 1 of the inputs, set `attention.thumbnail` to 2, or raise",
         ),
     ],
 )

@@ -272,7 +272,7 @@ def test_workers_that_never_answer_end_the_service() -> None:
             with suppress(IndexError, OSError):
                 os.kill(workers(service)[0], signal.SIGKILL)
             time.sleep(0.02)
-        assert "5 worker processes in a row ended, and no request was answered meanwhile" in service.log
+        assert "5 worker processes in a row ended, and no request was answered in between" in service.log
 
 
 def test_while_loading_it_says_so_and_keeps_the_connection() -> None:

@@ -38,8 +38,8 @@ def test_purposes_choose_prompts(tei: Service) -> None:
             'task is "retrieval.passage" and input_type is "query", which choose different prompts',
         ),
         ({"input_type": "document", "prompt_name": "query"}, "prompt_name", 'input_type is "document"'),
-        ({"input_type": "query", "task": "poem"}, "task", "no purpose of a text"),
-        ({"prompt_name": "query", "task": "poem"}, "task", "no purpose of a text"),
+        ({"input_type": "query", "task": "poem"}, "task", "not a known purpose"),
+        ({"prompt_name": "query", "task": "poem"}, "task", "not a known purpose"),
     ],
 )
 def test_purposes_that_contradict_each_other_are_refused(

@@ -104,14 +104,17 @@ def test_the_default_route_counts_where_a_protocol_has_no_roles(
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"outputs": ["tokens"], "role": "query"}, "role is given, and queries of this model are weighed by"),
+        (
+            {"outputs": ["tokens"], "role": "query"},
+            'role is "query", and this model weighs queries only with',
+        ),
         ({"outputs": ["sentence", "sparse"], "role": "query"}, 'set "outputs" to ["sparse"], or "role" to'),
-        ({"outputs": ["sparse"], "chunks": "sentences"}, "role is not given, so that texts are queries"),
-        ({"outputs": ["sentence", "sparse"]}, "role is not given, so that texts are queries"),
-        ({"outputs": ["sentence"], "role": "query"}, 'set "outputs" to ["tokens"] or ["sparse"]'),
+        ({"outputs": ["sparse"], "chunks": "sentences"}, "role is not given, so texts are queries"),
+        ({"outputs": ["sentence", "sparse"]}, "role is not given, so texts are queries"),
+        ({"outputs": ["sentence"], "role": "query"}, 'needs "outputs": ["tokens"] or ["sparse"]'),
         (
             {"outputs": ["sparse"], "role": "query", "interventions": [CHANGE]},
-            "no pass is made for queries, which interventions could change",
+            "Queries do not run through this model, so interventions cannot change them",
         ),
     ],
 )

@@ -122,7 +122,7 @@ def test_too_few_open_files_are_refused(processes: int) -> None:
     code, err = run_with_files(40, processes)
     assert code == 1
     assert err.count("\n") == 1
-    assert err.startswith("headlight: the limit of open files is 40, and ")
+    assert err.startswith("headlight: the limit of open files is 40, but ")
     assert "ulimit -n" in err
 
 
@@ -130,7 +130,7 @@ def test_too_few_open_files_are_refused(processes: int) -> None:
 def test_with_the_open_files_that_it_asks_for_it_serves(processes: int) -> None:
     """And as many connections as the sentence says, at the same time."""
     _, err = run_with_files(40, processes)
-    said = re.search(r"need at least (\d+) each, of which (\d+) for connections", err)
+    said = re.search(r"need at least (\d+) each, (\d+) of them for connections", err)
     assert said is not None
     needed, connections = map(int, said.groups())
     with serve(processes=processes, wait=False) as service, ExitStack() as stack:

@@ -111,7 +111,7 @@ LAYERLESS: list[tuple[str, Json, str]] = [
     (
         "/encode",
         {"inputs": "a", "interventions": [{"kind": "heads", "layer": 0, "heads": [0]}]},
-        "it has nothing that interventions.0",
+        'so interventions.0, of the kind "heads", has nothing to change',
     ),
     ("/explain", {"inputs": [["the man", "the boy"]], "method": "heads"}, 'set method to "parts" or'),
     ("/explain", {"inputs": [["the man", "the boy"]], "method": "gradient"}, 'set method to "parts" or'),
@@ -127,7 +127,7 @@ def test_what_only_layers_have_is_refused_in_a_sentence(
     document = assert_problem(answer, 422, "unsupported")
     assert part in document["detail"]
     assert "a table of token vectors, without layers" in document["detail"]
-    assert "serve the folder of an encoder" in document["detail"]
+    assert "serve an encoder model" in document["detail"]
 
 
 def test_info_says_what_it_is(served: Service) -> None:

@@ -219,5 +219,5 @@ def test_what_needs_a_vector_for_each_token_is_refused(served: Service, backend:
     body = {"inputs": [TEXTS[:2]], "model": "pooled", "method": method}
     problem = assert_problem(post(served, body, "/explain"), 422, "unsupported", field="method")
     graph = backend == "onnx" and method == "gradient"
-    assert graph or "makes one vector of those of several tokens" in problem["detail"]
+    assert graph or "merges the vectors of several tokens into one" in problem["detail"]
     assert problem["detail"].endswith(' to "occlusion".')

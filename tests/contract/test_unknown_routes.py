@@ -49,7 +49,7 @@ def test_a_wrong_path_names_the_route_and_the_base_url(
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/generate"])
 def test_routes_that_generate_say_that_nothing_is_generated(service: Service, path: str) -> None:
     """A chat client is told what this service is not."""
-    assert "generate none" in advice(service, path)
+    assert "encode text and do not generate any" in advice(service, path)
 
 
 def test_a_path_like_no_route_names_none(service: Service) -> None:
@@ -69,4 +69,4 @@ def test_the_client_of_the_hub_for_javascript_shows_the_sentence(service: Servic
     """It prints `error`, which must be a string for it."""
     headers = {"User-Agent": "@huggingface/inference/4.13.30 Node.js/20"}
     error = service.http.post("/hf/embed", json={}, headers=headers).json()["error"]
-    assert "perhaps /embed or /tei/embed" in error
+    assert "you may want /embed or /tei/embed" in error

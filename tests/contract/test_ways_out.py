@@ -56,9 +56,9 @@ FOLLOWED: dict[str, Callable[[Asked, Any], Asked]] = {
     ),
     r'set `aggregate` to "mean"': lambda asked, _: (asked[0] | {"aggregate": "mean"}, *asked[1:]),
     r"set \?dtype=(\w+)": lambda asked, found: (asked[0], {"dtype": found[1]}, asked[2]),
-    r"accept application/x-npz(?: and set \?dtype=(\w+))?( without `decimals`)?": lambda asked, found: (
-        {name: one for name, one in asked[0].items() if name != "decimals" or not found[2]},
-        {"dtype": found[1]} if found[1] else {},
+    r"set Accept to application/x-npz(?: and set \?dtype=(\w+))?( without `decimals`)?": lambda asked, way: (
+        {name: one for name, one in asked[0].items() if name != "decimals" or not way[2]},
+        {"dtype": way[1]} if way[1] else {},
         NPZ,
     ),
     r"leave `tokens` out of `outputs`( and `layers` out)?": lambda asked, found: (
@@ -67,7 +67,7 @@ FOLLOWED: dict[str, Callable[[Asked, Any], Asked]] = {
         *asked[1:],
     ),
 }
-SETTING = r"have the service's HEADLIGHT_MAX_RESPONSE_BYTES set to (\d+)"
+SETTING = r"raise the service's HEADLIGHT_MAX_RESPONSE_BYTES to (\d+)"
 
 
 def follow(asked: Asked, way: str, more: int = 0) -> Asked:

@@ -100,7 +100,7 @@ def test_weights_that_are_overwritten_in_place_are_named(tmp_path: Path) -> None
         assert "the last ended with signal 7" in last
         for line in (last, next(line for line in service.log.splitlines() if "signal 7" in line)):
             assert f"{file} has shrunk from {size} to 0 bytes while it was served" in line
-            assert "never write one in place, but beside it, and then rename it" in line
+            assert "Never overwrite a served file: write the new one beside it and rename it" in line
 
 
 def is_unlocked(file: Path) -> bool:

@@ -312,4 +312,4 @@ def test_errors_are_the_library_s_and_a_full_queue_is_waited_for(
     if library.tells:
         assert "The API key is not valid" in found["wrong key"][1]
         assert "is not served here; the models are: mini" in found["wrong"][1]
-        assert all("Retry when Retry-After says" in sentence for _, sentence in errors)
+        assert all("Retry after the time in Retry-After" in sentence for _, sentence in errors)

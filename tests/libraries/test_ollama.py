@@ -137,6 +137,6 @@ def test_a_full_queue_is_a_503() -> None:
         found = answers(NAME, AT_ONCE + FULL, url=busy.url, crowd=CROWD)
     refused = [one for one in found if isinstance(one, list)]
     assert {status for status, _ in refused} == {503}
-    assert all("Retry when Retry-After says" in sentence for _, sentence in refused)
+    assert all("Retry after the time in Retry-After" in sentence for _, sentence in refused)
     answered = [one for one in found if not isinstance(one, list)]
     assert answered == [len(CROWD)] * len(answered) != []

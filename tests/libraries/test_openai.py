@@ -75,7 +75,7 @@ def test_errors_are_the_classes_of_the_library() -> None:
         found = answers(NAME, ERRORS, url=guarded.url, key=key, model="all-MiniLM-L6-v2")
     assert found["dimensions"][:4] == ["BadRequestError", None, "dimensions", True]
     assert found["ids"][:4] == ["BadRequestError", None, "input.0", True]
-    assert "such as tiktoken, have it send texts" in found["ids"][4]
+    assert "such as tiktoken, send texts instead" in found["ids"][4]
     assert found["model"][:4] == ["NotFoundError", "model_not_found", "model", True]
     assert found["key"][:2] == ["AuthenticationError", "invalid_api_key"]
 

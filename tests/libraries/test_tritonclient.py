@@ -184,7 +184,7 @@ def test_errors_are_the_library_s_with_the_service_s_sentence(tei: Service) -> N
     """Also of all that headlight does not have."""
     found = told(tei, ERRORS)
     expected = {
-        "size": ("400", "11 bytes and 10 are left"),
+        "size": ("400", "11 bytes, but only 10 are left"),
         "name": ("404", "the models are: mini"),
         "version": ("404", "its only version is 1"),
         "input": ("400", "text, text_pair, input_ids, attention_mask"),

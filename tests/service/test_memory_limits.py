@@ -44,10 +44,10 @@ def test_models_that_do_not_fit_are_refused_by_the_limit_that_holds(monkeypatch:
     """The setting, or without one what the system gives; exactly as much as that is enough."""
     monkeypatch.setattr("service.memory_limits.memory_given", lambda: 512 * MIB)
     check_size(512 * MIB, Settings())
-    with pytest.raises(ModelError, match=r"takes 536870913 bytes \(512 MiB\), and the memory limit"):
+    with pytest.raises(ModelError, match=r"takes 536870913 bytes \(512 MiB\), but the memory limit"):
         check_size(512 * MIB + 1, Settings())
     check_size(1600 * MIB, Settings(memory_bytes=1600 * MIB))
-    with pytest.raises(ModelError, match=r"\(1600 MiB\), and HEADLIGHT_MEMORY_BYTES is 1073741824"):
+    with pytest.raises(ModelError, match=r"\(1600 MiB\), but HEADLIGHT_MEMORY_BYTES is 1073741824"):
         check_size(1600 * MIB, Settings(memory_bytes=1024 * MIB))
 
 

@@ -67,7 +67,7 @@ class Cycle(RequestResponseCycle):
         else:
             self.expected_content_length -= len(body)
             if self.expected_content_length < 0 or (last and self.expected_content_length):
-                raise RuntimeError("the response has another length than its Content-Length")
+                raise RuntimeError("the length of the response differs from its Content-Length")
         head, self._head = self._head, b""
         if head and len(body) > HIGH_WATER_LIMIT:
             self.transport.writelines((head, body))

@@ -49,8 +49,8 @@ def check_limit(processes: int, models: int) -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < needed:
         raise FewFilesError(
-            f"the limit of open files is {limit}, and {processes} process(es) with {models} model(s) need at "
-            f"least {needed} each, of which {_CONNECTIONS} for connections: raise it ({_HOW_TO_RAISE})."
+            f"the limit of open files is {limit}, but {processes} process(es) with {models} model(s) need at "
+            f"least {needed} each, {_CONNECTIONS} of them for connections: raise the limit ({_HOW_TO_RAISE})."
         )
 
 

@@ -22,7 +22,7 @@ def check_head(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
     if version not in _VERSIONS:
         raise Problem(
             "http-version-not-supported",
-            f"The request is in HTTP/{version}: send it in HTTP/1.1.",
+            f"The request uses HTTP/{version}: send it as HTTP/1.1.",
             members={"actual": f"HTTP/{version}", "allowed": [f"HTTP/{known}" for known in _VERSIONS]},
         )
     hosts = []
@@ -38,7 +38,8 @@ def check_head(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
         raise _malformed(f"The request {many}: send exactly one, with the name or address of the service.")
     if not _is_host(hosts[0]):
         raise _malformed(
-            f'The Host header "{_shown(hosts[0])}" is not a name or address, optionally with a port.'
+            f'The Host header "{_shown(hosts[0])}" is not valid: send a name or an address, with or without '
+            "a port."
         )
 
 

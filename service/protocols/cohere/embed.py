@@ -68,7 +68,7 @@ class CohereEmbedRequest(Asked):
 
     texts: TextList | None = Field(None, description="The texts; images are not read.")
     inputs: Inputs | None = Field(
-        None, description="In the place of `texts`: objects whose `content` is a list of parts with `text`."
+        None, description="Instead of `texts`: objects whose `content` is a list of parts with `text`."
     )
     input_type: StrictStr | None = Field(
         None, description="What the texts are for, such as `search_query`: chooses the model's prompt."
@@ -78,13 +78,14 @@ class CohereEmbedRequest(Asked):
         None, description="Keep the first k components, renormalized."
     )
     truncate: Literal["NONE", "START", "END"] = Field(
-        "END", description="Where texts longer than the model's limit lose tokens; `NONE` refuses them."
+        "END",
+        description="The end at which texts longer than the model's limit are cut; `NONE` refuses them.",
     )
 
     @model_validator(mode="after")
     def _one_list(self) -> "CohereEmbedRequest":
         if self.texts is None and self.inputs is None:
-            raise invalid("texts", "is required, or inputs")
+            raise invalid("texts", "is required unless inputs is given")
         if self.texts is not None and self.inputs is not None:
             raise invalid("inputs", "cannot be combined with texts: leave one of them out")
         return self
@@ -110,7 +111,7 @@ class CohereVectors(BaseModel):
     id: str = Field(description="The id of the request.")
     response_type: Literal["embeddings_floats", "embeddings_by_type"]
     embeddings: dict[CohereType, list[list[float]] | list[str]] | list[list[float]] = Field(
-        description="By type; in `/v1/embed` without `embedding_types` a list."
+        description="By type; a list in `/v1/embed` without `embedding_types`."
     )
     texts: list[str]
     meta: dict[str, Any]

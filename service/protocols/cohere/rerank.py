@@ -45,19 +45,20 @@ class CohereRerankRequest(Asked):
     listed: ClassVar[str] = "documents"
     example: ClassVar[str] = '{"query": "a question", "documents": ["a text"]}'
 
-    query: NonEmptyText = Field(description="What the documents are ranked for.")
+    query: NonEmptyText = Field(description="The query to rank the documents by.")
     documents: Documents = Field(description="Texts, or objects with `text`.")
     top_n: PositiveNumber | None = Field(None, description="Return the best k; all by default.")
     top_k: PositiveNumber | None = Field(
-        None, description="Voyage's name of `top_n`. With it or `truncation` the response has Voyage's form."
+        None,
+        description="Voyage's name for `top_n`. With it or `truncation`, the response has Voyage's form.",
     )
     truncation: StrictBool | None = Field(
         None, description="Voyage's: `false` refuses documents longer than the model's limit."
     )
     truncate_prompt_tokens: MostTokens | None = Field(
         None,
-        description="vLLM's: run only the last k tokens of each text or pair, special ones included, or with "
-        "`truncation_side` `right` the first; -1 is the model's limit.",
+        description="vLLM's: run only the last k tokens of each text or pair, including special tokens; the "
+        "first k if `truncation_side` is `right`; -1 is the model's limit.",
     )
     truncation_side: Side | None = TRUNCATION_SIDE
     max_tokens_per_doc: PositiveNumber | None = Field(
@@ -94,7 +95,9 @@ class CohereRanking(BaseModel):
     id: str | None = Field(None, description="The id of the request.")
     object: str | None = Field(None, description="`list`.")
     results: list[RelevantDocument] | None = None
-    data: list[RelevantDocument] | None = Field(None, description="As `results`; alone in Voyage's form.")
+    data: list[RelevantDocument] | None = Field(
+        None, description="Same as `results`; Voyage's form has only this one."
+    )
     model: str
     usage: dict[str, int]
     meta: dict[str, Any] | None = None

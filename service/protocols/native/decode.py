@@ -29,8 +29,8 @@ class DecodeRequest(Options, RequestSchema):
     )
     skip_special_tokens: StrictBool = Field(
         True,  # noqa: FBT003
-        description="Leave out special tokens, also those that stand for a text such as a literal "
-        '"[SEP]", which has the same id.',
+        description='Leave out special tokens, including those of a literal "[SEP]" in a text, which '
+        "has the same id.",
     )
 
     def check(self, count: int, limit: int) -> None:
@@ -50,7 +50,7 @@ class DecodeResponse(BaseModel):
 
     model: str
     data: list[DecodedItem]
-    usage: Usage = Field(description="No tokens: nothing is run.")
+    usage: Usage = Field(description="Always 0 tokens: no model runs.")
 
 
 async def decode(exchange: Exchange, body: DecodeRequest) -> Response:

@@ -55,7 +55,7 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             top_k=3,
         ),
         "edges": _example(
-            "The weights of chosen edges, others of each text",
+            "The weights of chosen edges, different ones for each text",
             inputs=[_SENTENCE, "A dog slept."],
             edges=[[[2, 1], [3, 2]], [[1, 0]]],
             layers=[0],
@@ -85,7 +85,7 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "/rerank": {
         "texts": _example(
-            "Texts in the order in which they match a query",
+            "Texts ranked by how well they match a query",
             query=_PAIR[0],
             texts=["The cat sat on the mat.", _PAIR[1]],
         ),
@@ -101,7 +101,9 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
         "source": _example(
             "Which texts are similar to one text", source=_SENTENCE, texts=["A cat sat.", "A dog slept."]
         ),
-        "all": _example("Every text with every text", texts=[_SENTENCE, "A cat sat.", "A dog slept."]),
+        "all": _example(
+            "All texts compared with each other", texts=[_SENTENCE, "A cat sat.", "A dog slept."]
+        ),
         "distance": _example(
             "Negative distances of the vectors",
             texts=[_SENTENCE, "A dog slept."],
@@ -113,7 +115,7 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             "Which words make two texts similar", inputs=[["The cat sat on the mat.", "A cat sat."]]
         ),
         "sentences": _example(
-            "Which sentences do",
+            "Which sentences make two texts similar",
             inputs=[["The cat sat on the mat. It slept.", "A cat slept."]],
             unit="sentence",
             pooling="mean",

@@ -68,42 +68,42 @@ class ExplainRequest(TaskRequest, WithInputs, WithInterventions):
         None,
         description="What is explained: the `similarity` of the two texts of each pair, a cross-encoder's "
         "`score`, the logit of a `label` by its name, or with `token` the logit of the token at this "
-        "position. By default what the model is for: of a classifier, the label that it predicts.",
+        "position. By default, what the model is for; for a classifier, the label that it predicts.",
     )
     method: Method | None = Field(
         None,
         description="`parts`: the similarity as an exact sum over the units of the one text and the units of "
         "the other. `occlusion`: what the score loses without each unit (Zeiler & Fergus 2014). `heads`: "
-        "what it loses without each head (Michel et al. 2019). `gradient`: integrated gradients by the "
-        "embeddings (Sundararajan et al. 2017), with PyTorch. `parts` by default where there are any, else "
-        "`occlusion`.",
+        "what it loses without each head (Michel et al. 2019). `gradient`: integrated gradients with "
+        "respect to the embeddings (Sundararajan et al. 2017), on PyTorch only. `parts` by default where a "
+        "score has parts, otherwise `occlusion`.",
     )
     unit: Unit | None = Field(
         None,
-        description="What the explanation speaks of, `word` by default. With `parts`, each special token and "
-        "each of a prompt is a unit too.",
+        description="The units that the explanation scores, `word` by default. With `parts`, each special "
+        "token and each prompt token is also a unit.",
     )
     replacement: Replacement | None = Field(
         None,
-        description="With `occlusion` and `faithfulness`: whether the tokens of a unit become the "
-        "tokenizer's `mask`, or are removed. By default those of two texts whose vectors are compared are "
-        "removed, since masks in both make these alike; others are masked, where there is such a token.",
+        description="With `occlusion` and `faithfulness`: whether the tokens of a unit are replaced by "
+        "the tokenizer's mask token or removed. By default, tokens are removed if the vectors of two texts "
+        "are compared, since masks in both make these alike; otherwise they are masked, if possible.",
     )
     steps: StepCount | None = Field(
         None,
-        description="With `gradient`: at how many points of the line from the baseline gradients are "
-        "computed, 32 by default. The more, the smaller the `residual`.",
+        description="With `gradient`: the number of points between the baseline and the text at which "
+        "gradients are computed, 32 by default. More points make the `residual` smaller.",
     )
     faithfulness: StrictBool = Field(
         False,  # noqa: FBT003
         description="Also return how faithful the explanation is (DeYoung et al. 2020): comprehensiveness, "
         "what the score loses without the first 10, 20 and 50 % of the units, by what they add; sufficiency, "
-        "what it loses with these alone; and both for units in random order.",
+        "what it loses if only these remain; and both for units in random order.",
     )
     function: Similarity | None = Field(
         None,
         description="How vectors are compared; the model's own function by default. Only `cosine` and `dot` "
-        "have parts, and late interaction has MaxSim alone.",
+        "have parts; late interaction always uses MaxSim.",
     )
     pooling: Pooling | None = POOLING
     dimensions: PositiveNumber | None = DIMENSIONS
@@ -125,7 +125,7 @@ class UnitColumns(BaseModel):
         description="`[start, end]` in the unit's text, in Unicode code points; `[0, 0]` for special and "
         "prompt tokens."
     )
-    segment: list[int] = Field(description="The text that each unit is of, 0 or 1.")
+    segment: list[int] = Field(description="The text that each unit belongs to, 0 or 1.")
     token_spans: list[tuple[int, int]] = Field(description="`[first, after]`: positions of its tokens.")
 
 
@@ -153,29 +153,30 @@ class ExplainItem(TokenColumns):
     replacement: Replacement | None = Field(None, description="What the tokens of a unit became.")
     baseline: Baseline | None = Field(
         None,
-        description="With `gradient`: the token in the place of each of the texts' where the line begins.",
+        description="With `gradient`: the token that replaces each token of the texts in the baseline.",
     )
     baseline_scores: list[float] | None = Field(
         None,
-        description="With `gradient`: the score of the baseline; of two texts that run apart, one of each, "
-        "beside the whole other text.",
+        description="With `gradient`: the score of the baseline. For two texts that run separately: one "
+        "score with the baseline of each text and the whole other text.",
     )
     score: float = Field(description="What is explained: a similarity or a logit.")
     residual: float | None = Field(
         None,
-        description="With `gradient`: what `attributions` miss of `score` less each of `baseline_scores`.",
+        description="With `gradient`: the sum of `score` minus each baseline score, minus all "
+        "`attributions`.",
     )
     parts: list[list[float]] | None = Field(
-        None, description="(units of the first text, units of the second), with the sum `score`."
+        None, description="(units of the first text, units of the second); they sum to `score`."
     )
     attributions: list[float] | None = Field(
         None,
-        description="(units,): `score` less the score without the unit; with `gradient`, what the unit adds "
+        description="(units,): `score` minus the score without the unit; with `gradient`, what the unit adds "
         "to the score of the baseline.",
     )
     faithfulness: FaithfulnessColumns | None = None
     heads: list[list[float]] | None = Field(
-        None, description="(layers, heads): `score` less the score with the head's output 0."
+        None, description="(layers, heads): `score` minus the score with the head's output set to 0."
     )
 
 

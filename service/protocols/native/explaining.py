@@ -31,7 +31,7 @@ _MOST_SEQUENCES = 8192
 _EACH = {
     "unit": "without some units",
     "head": "without one head",
-    "step": "there and back, which counts as three",
+    "step": "forwards and backwards (which counts as three runs)",
 }
 """What is different in each further run of a text, for errors."""
 
@@ -64,7 +64,7 @@ async def explain(exchange: Exchange, options: ExplainOptions) -> Response:
     if isinstance(plan, IntegratedGradients) and plan.predicts:
         plan, before = await _predict(exchange, plan, encodings, target), tokens
     ways = _ways_out(options, units=plan.method != "heads")
-    ways += ["accept application/x-npz"] if exchange.parsed.format == "json" else []
+    ways += ["set Accept to application/x-npz"] if exchange.parsed.format == "json" else []
 
     changes = exchange.take_changes()
 
@@ -110,7 +110,7 @@ class _Further:
         if self.sequences and actual > limit:
             raise Problem(
                 "explanation-too-large",
-                f"The texts would run {self.sequences} times more, each time {_EACH[self.each]}, with "
+                f"The texts would run {self.sequences} more times, each time {_EACH[self.each]}, with "
                 f"{what}, and the limit is {limit}: {any_of(self.ways)}.",
                 members={"limit": limit, "actual": actual},
             )

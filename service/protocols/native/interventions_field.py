@@ -49,7 +49,7 @@ def _change(place: str, value: object) -> Change:
     if unknown := value.keys() - {"kind", *known}:
         raise invalid(
             f"{place}.{cut(min(unknown))}",
-            f'is no field of the kind "{kind}": choose from {", ".join(known)}',
+            f'is not a field of the kind "{kind}": choose from {", ".join(known)}',
         )
     match kind:
         case "heads":
@@ -87,7 +87,7 @@ def _states(place: str, value: Mapping[str, Any]) -> ChangedStates:
     if np.abs(vector).max() > _LARGEST:
         raise invalid(
             f"{place}.vector",
-            "has a component beyond 1e12, with which products would overflow: scale it down",
+            "has a component beyond 1e12, which would overflow in products: scale the vector down",
         )
     if add and not vector.any():
         raise invalid(f"{place}.vector", 'is zero, which has no effect with "add": true: leave it out')
@@ -189,9 +189,9 @@ class WithInterventions(BaseModel):
 
     interventions: _Interventions | None = Field(
         None,
-        description="What is changed in the run of every text; everything in the response comes from the "
-        "changed run. `heads`: the outputs of heads of a layer times `scale` (0 by default: ablation, Michel "
-        "et al. 2019), or with `mean` their mean over the tokens. `edges`: `keys` are hidden from `queries` "
-        "(attention knockout, Geva et al. 2023). `states`: the hidden state `layer` (0 is the embedding "
-        "output) of `tokens` becomes `vector`, or with `add` is moved by it. `/explain` takes `heads` alone.",
+        description="Changes to the run of every text; everything in the response comes from the changed "
+        "run. `heads` multiplies the outputs of heads of a layer by `scale` (0 by default: ablation, Michel "
+        "et al. 2019), or with `mean` replaces them by their mean over the tokens. `edges` hides `keys` from "
+        "`queries` (attention knockout, Geva et al. 2023). `states` sets the hidden state `layer` (0 is the "
+        "embedding output) of `tokens` to `vector`, or with `add` adds it. `/explain` takes only `heads`.",
     )

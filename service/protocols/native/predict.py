@@ -31,16 +31,17 @@ class PredictRequest(WithInterventions, ModelRequest, WithInputs):
 
     raw_scores: StrictBool = Field(
         False,  # noqa: FBT003
-        description="Return the model's logits in place of probabilities.",
+        description="Return the model's logits instead of probabilities.",
     )
     top_k: PositiveNumber | None = Field(
-        None, description="Return the k labels of the largest scores; all by default. Not for tokens."
+        None, description="Return the k labels with the largest scores; all by default. Not for tokens."
     )
     aggregation: Literal["none", "simple", "first", "average", "max"] = Field(
         "none",
-        description="Of tokens alone: `none` returns the label of each. The others join neighbouring tokens "
-        "of one label to `entities`. `first`, `average` and `max` first give all tokens of a word one label: "
-        "the label of its first token, of the mean of their probabilities, or of the largest one.",
+        description="Only for token labels. `none` returns the label of each token. The others join "
+        "neighbouring tokens with the same label into `entities`. `first`, `average` and `max` first give "
+        "all tokens of a word one label: that of its first token, their mean probability or their largest "
+        "one.",
     )
     attention: AttentionOptions | None = Field(
         None, description="Attention from the same pass, with the options of `/attention`; none by default."
@@ -77,7 +78,7 @@ class PredictItem(MapsItem):
     """The labels of one input, and with `attention` its maps."""
 
     labels: list[LabelScore] | None = Field(
-        None, description="Of the whole input, the largest score first. Absent if the model labels tokens."
+        None, description="Labels of the whole input, largest score first. Absent if the model labels tokens."
     )
     token_labels: list[str] | None = Field(
         None, description='The label of each token, with "aggregation": "none". Special tokens have one too.'

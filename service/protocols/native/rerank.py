@@ -31,10 +31,10 @@ class RerankRequest(WithInterventions, PromptRequest):
     }
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
-    query: NonEmptyText = Field(description="What the texts are ranked for.")
+    query: NonEmptyText = Field(description="The query to rank the texts by.")
     texts: TextList = Field(description="The texts to rank.", examples=[["One text.", "Another text."]])
     top_n: PositiveNumber | None = Field(
-        None, description="Return the best k texts; all by default, and if there are fewer."
+        None, description="Return the best k texts, or all if there are fewer; all by default."
     )
     return_texts: StrictBool = Field(False, description="Return each text with its score.")  # noqa: FBT003
     raw_scores: StrictBool = Field(
@@ -43,12 +43,12 @@ class RerankRequest(WithInterventions, PromptRequest):
     )
     weights: Weights | None = Field(
         None,
-        description="Of a model with all three kinds of vectors, such as bge-m3: how much the cosine of the "
-        "sentence vectors, the product of the sparse vectors and the mean of the best matches of tokens "
-        "count, each at least 0. The sum is divided by that of the weights. By default, the cosine alone.",
+        description="For a model with all three kinds of vectors, such as bge-m3: the weights, each at least "
+        "0, of the cosine of sentence vectors, the dot product of sparse vectors and the mean of the best "
+        "token matches. The sum is divided by the sum of the weights. By default, only the cosine counts.",
     )
     attention: AttentionOptions | None = Field(
-        None, description="Also return the attention of each returned pair; only of cross-encoders."
+        None, description="Also return the attention of each returned pair; only for cross-encoders."
     )
 
 

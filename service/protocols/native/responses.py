@@ -11,8 +11,8 @@ from service.tasks.results import COLUMNS
 Covered = list[tuple[int, int]]
 COVERED: Any = Field(
     None,
-    description="What was read of a truncated text, or of both of a pair: `[start, end]` in Unicode code "
-    "points. Absent if all was.",
+    description="The part of a truncated text that was read, or of both texts of a pair: `[start, end]` in "
+    "Unicode code points. Absent if nothing was truncated.",
 )
 
 
@@ -58,12 +58,12 @@ class ChunkVectors(BaseModel):
         description="`[start, end]` of each chunk in the text, in Unicode code points."
     )
     token_spans: list[tuple[int, int]] = Field(
-        description="`[first, after]`: positions of the tokens whose mean the vector is."
+        description="`[first, after]`: positions of the tokens that each vector is the mean of."
     )
     windows: list[tuple[int, int]] | None = Field(
         None,
-        description="Of a text longer than the model's limit: `[first, after]`, the tokens of the text that "
-        "each window has in which it was read.",
+        description="For a text longer than the model's limit: `[first, after]`, the tokens of the text in "
+        "each window that was read.",
     )
     embeddings: list[list[float]] = Field(description="(chunks, dimensions).")
 
@@ -117,7 +117,7 @@ class EncodeResponse(BaseModel):
 
     model: str
     precision: Literal["int8", "uint8", "binary", "ubinary"] | None = Field(
-        None, description="Of `embedding` and `chunks`; absent for float32."
+        None, description="The precision of `embedding` and `chunks`; absent for float32."
     )
     data: list[EncodeItem]
     usage: Usage
@@ -178,7 +178,7 @@ class AttentionItem(MapsItem):
     model_config = _CHOSEN
 
     edges: list[tuple[int, int]] | None = Field(
-        None, description="With `edges`, in the place of `queries` and `keys`: `[query, key]` of each weight."
+        None, description="With `edges`, instead of `queries` and `keys`: `[query, key]` of each weight."
     )
     embedding: list[float] | None = Field(None, description="(dimensions,), with `sentence` in `outputs`.")
     token_embeddings: list[list[list[float]]] | None = Field(
@@ -186,19 +186,20 @@ class AttentionItem(MapsItem):
     )
     score_scale: float | None = Field(
         None,
-        description="What dot products of these vectors are multiplied by in scores; 1/√size in most models.",
+        description="The factor of dot products of these vectors in scores; 1/√size in most models.",
     )
     query_vectors: list[list[list[list[float]]]] | None = Field(
         None, description="(layers, heads, queries, size), as scores compare them, with `query` in `outputs`."
     )
     key_vectors: list[list[list[list[float]]]] | None = Field(
         None,
-        description="(layers, heads, keys, size), with `key` in `outputs`; that of its group for each head.",
+        description="(layers, heads, keys, size), with `key` in `outputs`; for each head the key of its "
+        "group.",
     )
     output_norms: list[list[list[float]]] | None = Field(
         None,
-        description="(layers, heads, queries), with `output_norm` in `outputs`: how long what a head adds to "
-        "a token is, ‖Σ_j α_ij (x_j W_V + b_V) W_O‖.",
+        description="(layers, heads, queries), with `output_norm` in `outputs`: the norm of what a head adds "
+        "to a token, ‖Σ_j α_ij (x_j W_V + b_V) W_O‖.",
     )
 
 

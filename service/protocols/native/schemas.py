@@ -93,8 +93,8 @@ class TaskRequest(PromptRequest):
 
     task: StrictStr | None = Field(
         None,
-        description="One of the model's tasks, whose adapter the texts run with; its `default_task` by "
-        "default. It does not choose a prompt: name that with `prompt_name`.",
+        description="One of the model's tasks, which selects the adapter for the texts; its `default_task` "
+        "by default. It does not choose a prompt: use `prompt_name` for that.",
     )
 
 
@@ -103,8 +103,8 @@ class InputsRequest(WithInterventions, TaskRequest, WithInputs):
 
     columns: Columns = Field(
         COLUMNS,
-        description="What to return of each token; `[]` leaves out all of it, which is most of an answer of "
-        "short texts. `truncated` and `original_length` always remain.",
+        description="What to return for each token; `[]` returns nothing, which makes responses for short "
+        "texts much smaller. `truncated` and `original_length` are always returned.",
     )
 
 
@@ -144,10 +144,10 @@ class EncodeRequest(WithPositions, InputsRequest):
     # Defaults are tuples: pydantic copies a list for each request.
     outputs: Annotated[tuple[EncodeOutput, ...], Field(max_length=4), at_most(4)] = Field(
         ("sentence",),
-        description="The pooled vector, contextual token vectors, and of a model that predicts masked words "
-        "its sparse vector (SPLADE, Formal et al. 2021), of bge-m3 that of its tokens, of an autoencoder "
-        "that of features (CSR, Wen et al. 2025), and the words that "
-        "each of `layers` predicts (logit lens, nostalgebraist 2020); `[]` only with `chunks`.",
+        description="`sentence` is the pooled vector, `tokens` are contextual token vectors. `sparse` is the "
+        "sparse vector of a model that predicts masked words (SPLADE, Formal et al. 2021), of bge-m3's "
+        "tokens or of an autoencoder's features (CSR, Wen et al. 2025). `logit_lens` has the words that each "
+        "of `layers` predicts (nostalgebraist 2020). `[]` only with `chunks`.",
     )
     pooling: Pooling | None = POOLING
     pooling_layers: IndexList = Field(
@@ -162,33 +162,33 @@ class EncodeRequest(WithPositions, InputsRequest):
     )
     top_k: PositiveNumber | None = Field(
         None,
-        description="Keep the k largest weights of sparse vectors, by default all above 0, or as many as the "
-        "model keeps; and of "
-        "`logit_lens` the k words with the largest logits, by default 10 and at most 100.",
+        description="Keep the k largest weights of sparse vectors; by default all above 0, or as many as the "
+        "model keeps. With `logit_lens`, return the k words with the largest logits; 10 by default, at most "
+        "100.",
     )
     role: Role | None = Field(
         None,
-        description="With `tokens` in `outputs`, on a model of late interaction (ColBERT, Khattab & Zaharia "
-        "2020): the vectors of a query's or a document's tokens, each of unit norm; only bge-m3 has other "
-        "`outputs` beside them. With `sparse` alone, on a model whose queries a table weighs.",
+        description="With `tokens` in `outputs`, on a late-interaction model (ColBERT, Khattab & Zaharia "
+        "2020): return the token vectors of a query or a document, each of unit norm; only bge-m3 returns "
+        "other `outputs` beside them. With only `sparse`, on a model that weighs queries with a table.",
     )
     precision: Precision = Field(
         "float32",
-        description="Of sentence vectors and chunks. `int8` and `uint8` are steps of 1/127 and need "
-        "normalized vectors; `binary` and `ubinary` have one bit for each component, in bytes.",
+        description="The precision of sentence vectors and chunks. `int8` and `uint8` are steps of 1/127 and "
+        "need normalized vectors; `binary` and `ubinary` have one bit for each component, in bytes.",
     )
     chunks: ChunksField | None = Field(
         None,
-        description="Vectors of parts of each text, from one pass over all of it (late chunking, Günther et "
-        'al. 2024): `"sentences"`, windows of tokens such as `{"tokens": 64, "overlap": 16}`, or of a single '
-        "text a list of `[start, end]` in Unicode code points. A vector is the mean over the tokens that "
-        "begin in the chunk.",
+        description="Vectors of parts of each text, from one pass over the whole text (late chunking, "
+        'Günther et al. 2024): `"sentences"`, windows of tokens such as `{"tokens": 64, "overlap": 16}`, or '
+        "for a single text a list of `[start, end]` in Unicode code points. A vector is the mean over the "
+        "tokens that begin in the chunk.",
     )
     overlap: WholeNumber | None = Field(
         None,
         ge=0,
-        description="With `chunks`, a text longer than the model's limit is read in windows: how many tokens "
-        "each repeats of the one before; by default a quarter of a window.",
+        description="With `chunks`, a text longer than the model's limit is read in windows. How many tokens "
+        "each window repeats from the previous one; by default a quarter of a window.",
     )
 
     @model_validator(mode="after")
@@ -214,9 +214,9 @@ class EncodeRequest(WithPositions, InputsRequest):
 
     def _check_role(self) -> None:
         if {"tokens", "sparse"}.isdisjoint(self.outputs) or self.chunks is not None:
-            raise invalid("role", 'is of tokens: set "outputs" to ["tokens"] or ["sparse"], without chunks')
+            raise invalid("role", 'needs "outputs": ["tokens"] or ["sparse"], without chunks')
         if self.is_overridden("layers"):
-            raise invalid("layers", "must be [-1] with role, whose vectors are of the last hidden state")
+            raise invalid("layers", "must be [-1] with role, whose vectors come from the last hidden state")
         if not isinstance(self.inputs[0], str):
             raise invalid("role", "applies to single texts, and inputs has pairs: send texts")
 
@@ -232,7 +232,9 @@ class EncodeRequest(WithPositions, InputsRequest):
         if self.is_overridden("pooling_layers"):
             raise invalid("pooling_layers", "must be [-1] with chunks, which pool the last hidden state")
         if "logit_lens" in self.outputs:
-            raise invalid("outputs", 'has "logit_lens", which needs a request of its own: leave chunks out')
+            raise invalid(
+                "outputs", 'has "logit_lens", which cannot be combined with chunks: leave one of them out'
+            )
 
     @property
     def embeddings(self) -> EmbedOptions:
@@ -358,8 +360,9 @@ class AttentionRequest(WithEdges, AttentionOptions, InputsRequest):
 
     outputs: Annotated[tuple[AttentionOutput, ...], Field(max_length=5), at_most(5)] = Field(
         (),
-        description="Embeddings from the same pass, as in `/encode`; and of each head the vectors whose dot "
-        "products, times `score_scale`, are its scores, and the norms of what it adds to each token.",
+        description="Embeddings from the same pass, as in `/encode`; and for each head its query and key "
+        "vectors, whose dot products times `score_scale` are its scores, and the norms of what it adds to "
+        "each token.",
     )
     pooling: Pooling | None = POOLING
     normalize: StrictBool | None = NORMALIZE

@@ -16,7 +16,7 @@ def _columns(value: object) -> tuple[Column, ...]:
     """Read names of columns, each at most once, and put them in the order of the answer."""
     every = f"{', '.join(map(repr, COLUMNS[:-1]))} and {COLUMNS[-1]!r}"
     if not isinstance(value, list):
-        raise invalid("columns", f"must be a list of any of {every}, or []")
+        raise invalid("columns", f"must be a list of names from {every}, or []")
     for i, name in enumerate(value[: len(COLUMNS) + 1]):
         if name not in COLUMNS or name in value[:i]:
             raise invalid(f"columns.{i}", f"must be one of {every}, each at most once")
@@ -36,8 +36,8 @@ class WithPositions(BaseModel):
 
     positions: AllOrIndices = Field(
         "all",
-        description="The tokens whose words `logit_lens` has, by position in the whole input; negative "
-        "numbers count from the end.",
+        description="The tokens that `logit_lens` predicts words for, by position in the whole input; "
+        "negative numbers count from the end.",
     )
 
 
@@ -98,9 +98,9 @@ class WithEdges(BaseModel):
     edges: _Edges | None = Field(
         None,
         description="Return the weights of these edges instead of the map: `[[query, key], …]` of a single "
-        "input, or a list of such lists, one for each input. Positions count as in `queries`. A weight is "
-        "that of the whole map with all other options: `renormalize` divides by the sum of the row that "
-        "`special_tokens` leaves.",
+        "input, or a list of such lists, one for each input. Positions count as in `queries`. Each weight is "
+        "the same as in the whole map with the other options: `renormalize` divides by the sum of the row "
+        "that `special_tokens` leaves.",
     )
 
     @model_validator(mode="after")

@@ -27,7 +27,9 @@ class SimilarityRequest(WithInterventions, TaskRequest):
     no_uint8: ClassVar[str] = NO_MAPS
 
     source: StrictStr | None = Field(
-        None, description="The text that each of `texts` is compared with; without it, all with all."
+        None,
+        description="The text that each of `texts` is compared with; without it, all are compared with each "
+        "other.",
     )
     texts: TextList = Field(description="The texts to compare.", examples=[["One text.", "Another text."]])
     function: Similarity | None = Field(

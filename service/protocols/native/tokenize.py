@@ -34,7 +34,7 @@ class TokenizeResponse(BaseModel):
 
     model: str
     data: list[TokenColumns]
-    usage: Usage = Field(description="No tokens: nothing is run.")
+    usage: Usage = Field(description="Always 0 tokens: no model runs.")
 
 
 async def tokenize(exchange: Exchange, body: TokenizeRequest) -> Response:

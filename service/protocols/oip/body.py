@@ -58,8 +58,8 @@ async def _receive(request: Request, model: str) -> Inference:
     if length > len(content):
         raise invalid(
             HEADER_LENGTH,
-            f"The header {HEADER_LENGTH} is {length} and the body has {len(content)} bytes: send the size "
-            "of the JSON.",
+            f"The header {HEADER_LENGTH} is {length}, but the body has only {len(content)} bytes: send the "
+            "size of the JSON.",
         )
     return await _read(request, model, content, length)
 

@@ -80,8 +80,8 @@ async def not_served(request: Request) -> Response:
     """Refuse what clients of Triton may call, and headlight does not have."""
     raise Problem(
         "not-found",
-        f"{cut(request.scope['path'])} is not supported: of Triton's routes headlight does not have those "
-        "for configurations, statistics, settings, generation, loading of models and shared memory.",
+        f"{cut(request.scope['path'])} is not supported: headlight has none of Triton's routes for "
+        "configurations, statistics, settings, generation, loading models or shared memory.",
     )
 
 

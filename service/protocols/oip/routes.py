@@ -17,8 +17,9 @@ _HEADER = {
     "schema": {"type": "integer", "minimum": 0},
 }
 _OCTETS = (
-    f"JSON of as many bytes as the header {HEADER_LENGTH} says, then the tensors that have a "
-    "`binary_data_size` there, one after the other: little-endian, each text with its length in four bytes."
+    f"JSON, whose size in bytes is the header {HEADER_LENGTH}, then the tensors that have a "
+    "`binary_data_size` there, one after the other: little-endian, each text preceded by its size in four "
+    "bytes."
 )
 
 

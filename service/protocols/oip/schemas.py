@@ -18,7 +18,7 @@ Parameters = dict[str, Any]
 def _whole(value: object) -> object:
     """Refuse a whole number that is written as a float, as Triton does; the error says so."""
     if isinstance(value, float) and value.is_integer():
-        message = f"must be an integer, and {value} is written as a float: leave out the fraction"
+        message = f"must be an integer, but {value} is written as a float: leave out the fraction"
         raise PydanticCustomError("invalid", "{message}", {"message": message})
     return value
 
@@ -30,7 +30,7 @@ class TensorParameters(Fields):
     """How a tensor is sent."""
 
     binary_data_size: Length | None = Field(
-        None, description="The bytes of this input after the JSON, instead of `data`."
+        None, description="The size in bytes of this input after the JSON, instead of `data`."
     )
     binary_data: StrictBool = Field(default=False, description="Return this output as bytes after the JSON.")
     shared_memory_region: Any = Field(None, description="Not supported.")
@@ -120,8 +120,8 @@ class InferenceResponse(BaseModel):
 
     model_name: str
     model_version: str
-    id: str | None = Field(None, description="That of the request.")
+    id: str | None = Field(None, description="The id of the request.")
     parameters: Parameters | None = Field(
-        None, description="`truncated_inputs`, how many texts were cut, if any were."
+        None, description="`truncated_inputs`: the number of truncated texts, if any."
     )
     outputs: list[OutputTensor]

@@ -86,7 +86,7 @@ def _check_names(tensors: Sequence[InputTensor], by_name: Mapping[str, Sent]) ->
         if tensor.name not in INPUTS:
             raise invalid(
                 f"inputs.{i}.name",
-                f'inputs.{i}.name is "{tensor.name}", and the inputs are {", ".join(INPUTS)}.',
+                f'inputs.{i}.name is "{tensor.name}": choose from {", ".join(INPUTS)}.',
             )
     if len(by_name) < len(tensors) or set(by_name) not in _COMBINATIONS:
         sent = ", ".join(tensor.name for tensor in tensors)
@@ -108,7 +108,7 @@ def _check_shape(tensor: InputTensor) -> None:
         form = "[n]" if len(known.shape) == 1 else "[n, tokens]"
         raise invalid(
             tensor.name,
-            f"The shape of {tensor.name} is {tensor.shape}: send {form}, of at least one element.",
+            f"The shape of {tensor.name} is {tensor.shape}: send {form}, with at least one element.",
         )
 
 
@@ -130,16 +130,16 @@ def _with_octets(tensors: Sequence[InputTensor], octets: memoryview) -> list[Sen
         if size is not None and size > len(octets) - place:
             raise invalid(
                 tensor.name,
-                f"binary_data_size of {tensor.name} is {size} bytes and {len(octets) - place} are left in "
-                "the body after the JSON, whose size is the header Inference-Header-Content-Length.",
+                f"binary_data_size of {tensor.name} is {size} bytes, but only {len(octets) - place} are left "
+                "after the JSON. The header Inference-Header-Content-Length must be the size of the JSON.",
             )
         sent.append(Sent(tensor, None if size is None else octets[place : place + size]))
         place += size or 0
     if place < len(octets):
         raise invalid(
             "body",
-            f"The body has {len(octets)} bytes after the JSON and the inputs have a binary_data_size of "
-            f"{place} in all: send as many.",
+            f"The body has {len(octets)} bytes after the JSON, but the binary_data_size of all inputs adds "
+            f"up to {place}: send exactly that many bytes.",
         )
     return sent
 
@@ -179,14 +179,14 @@ def _split(octets: memoryview, count: int, name: str) -> list[str]:
         if place > len(octets):
             raise invalid(
                 f"{name}.{i}",
-                f"{name}.{i} ends after the {len(octets)} bytes of {name}: send each text as the number of "
-                "its bytes in four bytes, little-endian, and its UTF-8.",
+                f"{name}.{i} ends after the {len(octets)} bytes of {name}: send each text as its size in "
+                "bytes (four bytes, little-endian), followed by its UTF-8.",
             )
         texts.append(_decoded(octets[start:place], f"{name}.{i}"))
     if place < len(octets):
         raise invalid(
             name,
-            f"The {count} elements of {name} end after {place} bytes and its binary_data_size is "
+            f"The {count} elements of {name} end after {place} bytes, but its binary_data_size is "
             f"{len(octets)}: send as many elements as its shape says.",
         )
     return texts
@@ -197,7 +197,7 @@ def _decoded(octets: memoryview, place: str) -> str:
         return str(octets, "utf-8")
     except UnicodeDecodeError as error:
         raise invalid(
-            place, f"{place} is not UTF-8 at its byte {error.start}: send texts in UTF-8."
+            place, f"{place} is not valid UTF-8 at byte {error.start}: send texts in UTF-8."
         ) from None
 
 
@@ -212,7 +212,7 @@ def _read_ids(by_name: Mapping[str, Sent]) -> list[Ids]:
         raise invalid(
             "attention_mask",
             f"The shape of attention_mask is {[*mask.shape]} and the shape of input_ids is {[*ids.shape]}: "
-            "send a 1 for each token, and a 0 for each padding.",
+            "send a 1 for each token, and a 0 for each padding token.",
         )
     begun = np.diff(mask != 0, axis=1, prepend=False) & (mask != 0)  # where runs of nonzero numbers begin
     wrong = np.flatnonzero(((mask != 0) & (mask != 1)).any(axis=1) | (np.count_nonzero(begun, axis=1) != 1))
@@ -220,8 +220,8 @@ def _read_ids(by_name: Mapping[str, Sent]) -> list[Ids]:
         row = int(wrong[0])
         raise invalid(
             f"attention_mask.{row}",
-            f"attention_mask.{row} must have a 1 for each token, at least one and all of them together, and "
-            "a 0 for each padding before or after them.",
+            f"attention_mask.{row} must have a 1 for each token, at least one and without gaps, and a 0 for "
+            "each padding token before or after them.",
         )
     firsts, counts = mask.argmax(axis=1).tolist(), mask.sum(axis=1).tolist()
     return [row[first : first + n].tolist() for row, first, n in zip(ids, firsts, counts, strict=True)]
@@ -241,8 +241,8 @@ def _integers(sent: Sent) -> NDArray[np.int64]:
     if len(sent.octets) != _ITEM_BYTES * count:
         raise invalid(
             sent.name,
-            f"binary_data_size of {sent.name} is {len(sent.octets)} bytes and its shape {sent.tensor.shape} "
-            f"has {_ITEM_BYTES * count}: send 8 bytes for each INT64.",
+            f"binary_data_size of {sent.name} is {len(sent.octets)} bytes, but its shape {sent.tensor.shape} "
+            f"needs {_ITEM_BYTES * count}: send 8 bytes for each INT64.",
         )
     return np.frombuffer(sent.octets, "<i8").reshape(rows, columns)
 
@@ -263,11 +263,9 @@ def _listed(sent: Sent, rows: int, columns: int) -> list[Any]:
     if len(numbers) < len(values) or max(numbers) >= 2**63:
         at = next((i for i, one in enumerate(numbers) if one >= 2**63), len(numbers))
         place = f"{sent.name}.{at // columns}.{at % columns}"
-        raise invalid(place, f"{place} must be a whole number of 64 bits, without a fraction.")
+        raise invalid(place, f"{place} must be a 64-bit integer, without a fraction.")
     return values
 
 
 def _wrong_number(place: str, expected: int, actual: int) -> Exception:
-    return invalid(
-        place, f"The data of {place} has {actual} elements and the shape says {expected}: send as many."
-    )
+    return invalid(place, f"The data of {place} has {actual} elements, but its shape needs {expected}.")

@@ -31,7 +31,7 @@ class OllamaEmbedRequest(EmbeddingRequest):
     sources: ClassVar[tuple[str, ...]] = ("input",)
     example: ClassVar[str] = '{"model": "NAME", "input": "a text"}'
 
-    input: Input = Field(None, description='A text, or a list of texts. There is no vector of a lone `""`.')
+    input: Input = Field(None, description='A text, or a list of texts. A single `""` has no vector.')
     truncate: StrictBool = Field(
         default=True,
         description="Whether texts longer than the model's limit are cut at their end, or refused.",
@@ -61,7 +61,7 @@ class OllamaEmbeddingsRequest(EmbeddingRequest):
     sources: ClassVar[tuple[str, ...]] = ("prompt",)
     example: ClassVar[str] = '{"model": "NAME", "prompt": "a text"}'
 
-    prompt: StrictStr = Field("", description="The text. There is no vector of an empty one.")
+    prompt: StrictStr = Field("", description="The text. An empty text has no vector.")
 
     @property
     def texts(self) -> Sequence[str]:

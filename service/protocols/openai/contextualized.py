@@ -50,7 +50,7 @@ class ContextualizedRequest(Asked):
     """Documents as lists of their parts. Unknown fields are ignored."""
 
     example: ClassVar[str] = '{"inputs": [["a part", " and another"]]}'
-    fewer_values: ClassVar[str] = "send fewer documents, or a document with many parts as several"
+    fewer_values: ClassVar[str] = "send fewer documents, or split a document with many parts into several"
 
     inputs: ListsOfParts = Field(description="For each document the list of its parts, in order.")
     input_type: StrictStr | None = Field(
@@ -59,7 +59,7 @@ class ContextualizedRequest(Asked):
     output_dimension: PositiveNumber | None = Field(
         None, description="Keep the first k components, renormalized."
     )
-    output_dtype: Numbers = Field("float", description="As `precision` of `/encode`.")
+    output_dtype: Numbers = Field("float", description="Like `precision` of `/encode`.")
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="`base64` is the bytes of the numbers, floats as float32, little-endian."
     )

@@ -26,7 +26,7 @@ from service.tasks.embed import plan_encode
 from service.tasks.prompts import choose_prompt, find_prompt
 from service.tasks.results import Item
 
-_OTHER_IDS = "If the client made them with another tokenizer, such as tiktoken, have it send texts."
+_OTHER_IDS = "If the ids come from another tokenizer, such as tiktoken, send texts instead."
 
 
 class OpenAIUsage(BaseModel):
@@ -144,7 +144,7 @@ async def _check_special(exchange: Exchange, listed: Listed[TextOrIds]) -> None:
             field = listed.place("input", wrong)
             raise Problem(
                 "invalid-request",
-                f"{field} does not {where} with {needed}, the special token that this model has there. "
+                f"{field} does not {where} with {needed}, the special token that this model needs there. "
                 f"{_OTHER_IDS}",
                 members={"field": field},
             )

@@ -34,12 +34,12 @@ from service.tasks.precision import Precision
 OVERLAP: Any = Field(
     None,
     ge=0,
-    description="Of parts that are too long together for the model: how many tokens each of the windows in "
-    "which they are read repeats of the one before; by default a quarter of a window.",
+    description="Parts that are together too long for the model are read in windows. How many tokens each "
+    "window repeats from the previous one; by default a quarter of a window.",
 )
 _WINDOWS_ONLY = (
-    "applies only to windows, which a request has with late_chunking and without truncate or "
-    "truncate_prompt_tokens: leave it out"
+    "applies only to windows, which need late_chunking and neither truncate nor truncate_prompt_tokens: "
+    "leave it out"
 )
 _JOIN = "join some of them, or send the text to /encode with `chunks`"
 Encoding = Literal["float", "base64"]
@@ -76,7 +76,7 @@ Input = Annotated[Listed[TextOrIds], PlainValidator(_input), WithJsonSchema(TEXT
 OneType = Annotated[_Type, BeforeValidator(_only)]
 # The fields that name a type of numbers; those of Jina may also be `base64`.
 _TYPES = ("output_dtype", "embedding_type", "encoding_type")
-_JINA_TYPE = "Jina's name of `output_dtype` and of `encoding_format` `base64`."
+_JINA_TYPE = "Jina's name for `output_dtype`, and for `encoding_format` if `base64`."
 
 
 class EmbeddingsRequest(Asked):
@@ -88,42 +88,44 @@ class EmbeddingsRequest(Asked):
     most_inputs: ClassVar[int] = MOST_EMBEDDINGS
 
     input: Input = Field(
-        description="A text, the token ids of one, or a list of either. Ids run as they are, special ones "
-        "included."
+        description="A text, the token ids of one, or a list of either. Ids run as they are, including "
+        "special tokens."
     )
     encoding_format: Encoding = Field(
         "float", description="`base64` is the bytes of the numbers, floats as float32, little-endian."
     )
     dimensions: PositiveNumber | None = Field(None, description="Keep the first k components, renormalized.")
-    output_dimension: PositiveNumber | None = Field(None, description="Voyage's name of `dimensions`.")
-    output_dtype: Numbers = Field("float", description="As `precision` of `/encode`.")
+    output_dimension: PositiveNumber | None = Field(None, description="Voyage's name for `dimensions`.")
+    output_dtype: Numbers = Field("float", description="Like `precision` of `/encode`.")
     embedding_type: OneType | None = Field(None, description=_JINA_TYPE)
     encoding_type: OneType | None = Field(None, description=_JINA_TYPE)
     normalized: StrictBool = Field(default=True, description="Scale each vector to unit L2 norm.")
     truncate: StrictBool | None = Field(
         None,
-        description="Truncate texts longer than the model's limit, the default; `false` refuses them. The "
-        "response's header `X-Truncated-Inputs` counts them. With `late_chunking` only if it is `true`: by "
-        "default longer texts are then read in windows.",
+        description="Truncate texts longer than the model's limit (the default); `false` refuses them. The "
+        "response's header `X-Truncated-Inputs` counts truncated texts. With `late_chunking`, texts are "
+        "truncated only if this is `true`: by default they are read in windows.",
     )
-    truncation: StrictBool | None = Field(None, description="Voyage's name of `truncate`.")
+    truncation: StrictBool | None = Field(None, description="Voyage's name for `truncate`.")
     truncate_prompt_tokens: MostTokens | None = Field(
         None,
-        description="vLLM's: run only the last k tokens of each text, special ones included, or with "
-        "`truncation_side` `right` the first; -1 is the model's limit.",
+        description="vLLM's: run only the last k tokens of each text, including special tokens; the first k "
+        "if `truncation_side` is `right`; -1 is the model's limit.",
     )
     truncation_side: Side | None = TRUNCATION_SIDE
     late_chunking: StrictBool = Field(
         default=False,
-        description="The texts are parts of one, which runs as a whole; each part's vector is the mean of "
-        "its tokens.",
+        description="The texts are parts of one text, which runs as a whole; each part's vector is the mean "
+        "of its tokens.",
     )
     overlap: WholeNumber | None = OVERLAP
     input_type: StrictStr | None = Field(
         None, description="What the texts are for, such as `query` or `document`: chooses the model's prompt."
     )
     task: StrictStr | None = Field(
-        None, description="Jina's name of it, such as `retrieval.query`; also chooses the model's adapter."
+        None,
+        description="Jina's name for `input_type`, such as `retrieval.query`; also chooses the model's "
+        "adapter.",
     )
     prompt_name: StrictStr | None = Field(None, description="One of the model's prompts.")
 

@@ -96,9 +96,9 @@ async def _tokenize(
 def _no_tokens(error: NoTokens, field: str, part: str, parts: str) -> Problem:
     """Say what to do about a part in `field` that has no tokens; all parts of the text are called `parts`."""
     if not part:
-        detail = f"{field} is empty, and so has no vector: leave it out."
+        detail = f"{field} is empty, so it has no vector: leave it out."
     elif error.reason == "blank":
-        detail = f"{field} is only white space, and so has no vector: leave it out."
+        detail = f"{field} is only white space, so it has no vector: leave it out."
     elif error.reason == "truncated":
         detail = (
             f"{field} was cut off. {parts} run as one text, and {error.run} of its {error.sent} tokens fit: "
@@ -106,7 +106,7 @@ def _no_tokens(error: NoTokens, field: str, part: str, parts: str) -> Problem:
         )
     else:
         detail = (
-            f"No token begins in {field}. {parts} run as one text, and a token belongs to the one that its "
-            "first character is in: join it with the one before it."
+            f"No token begins in {field}. {parts} run as one text, and each token belongs to the part with "
+            "its first character. Join this part with the previous one."
         )
     return Problem(error.kind, detail, members={"field": field})

@@ -23,12 +23,12 @@ from service.tasks.label import HEADS, Arrays, EntityLabels, Labelling, TextLabe
 class LabelParameters(Fields):
     """The options of `text_classification` and `token_classification` of the Hub's client."""
 
-    top_k: PositiveNumber | None = Field(None, description="Return the k labels of the largest scores.")
+    top_k: PositiveNumber | None = Field(None, description="Return the k labels with the largest scores.")
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = Field(
         None, description="`none` returns logits; otherwise the model's own function, or left out."
     )
     aggregation_strategy: Literal["simple", "first", "average", "max"] = Field(
-        "simple", description="How tokens are joined to entities, as `aggregation` of the native route does."
+        "simple", description="How tokens are joined into entities, like `aggregation` of the native route."
     )
 
 
@@ -110,7 +110,7 @@ def _labelling(exchange: Exchange, head: HeadInfo, body: TeiPredictRequest) -> L
     if function not in (None, "none", head.activation):
         raise Problem(
             "invalid-request",
-            f'parameters.function_to_apply is "{function}", and the function of this model is '
+            f'parameters.function_to_apply is "{function}", but this model uses '
             f'{head.activation}: leave it out, or choose "none" for logits.',
             members={"field": "parameters.function_to_apply", "actual": function},
         )

@@ -21,7 +21,7 @@ class TeiRerankRequest(Asked, Truncated):
     elsewhere: ClassVar[dict[str, str]] = {"documents": "/v1/rerank"}
     example: ClassVar[str] = '{"query": "a question", "texts": ["a text"]}'
 
-    query: StrictStr = Field(description="What the texts are ranked for.")
+    query: StrictStr = Field(description="The query to rank the texts by.")
     texts: Strings = Field(description="The texts to rank.")
     raw_scores: StrictBool = Field(default=False, description="Return logits.")
     return_text: StrictBool = Field(default=False, description="Return each text with its score.")

@@ -31,8 +31,8 @@ class ModelRequest(Asked):
 
     inputs: Any = Field(
         None,
-        description="As for `/predict` if the model is a classifier, for `/embed_sparse` if it is of sparse "
-        "vectors, and else for `/embed`; an object is read as on `/similarity`.",
+        description="As for `/predict` if the model is a classifier, as for `/embed_sparse` if it makes "
+        "sparse vectors, otherwise as for `/embed`; an object is read as for `/similarity`.",
     )
     query: StrictStr | None = Field(None, description="With `texts`: as for `/rerank`.")
     texts: list[str] | None = Field(None, description="The texts to rank.")

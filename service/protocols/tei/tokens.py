@@ -42,7 +42,9 @@ class TeiToken(BaseModel):
     id: int
     text: str
     special: bool
-    start: int | None = Field(description="In bytes of UTF-8, of the prompt and the text; null if special.")
+    start: int | None = Field(
+        description="In UTF-8 bytes, in the prompt and the text; null for special tokens."
+    )
     stop: int | None
 
 

@@ -57,7 +57,7 @@ class NoTokens(OptionError):
         self.run, self.sent = len(encoding), encoding.original_length
         match reason:
             case "blank":
-                why = "and there is only white space: leave it out"
+                why = "which is only white space: leave it out"
             case "truncated":
                 why = (
                     f"which truncation removed: {self.run} of the text's {self.sent} tokens ran. Send the "
@@ -65,7 +65,7 @@ class NoTokens(OptionError):
                 )
             case "within a token":
                 why = (
-                    "and no token begins there: a token belongs to the chunk of its first character. Widen it"
+                    "but no token begins there: a token belongs to the chunk of its first character. Widen it"
                 )
         super().__init__(partial(_say, number, span, why), option=f"chunks.{number}", actual=list(span))
 
@@ -164,7 +164,7 @@ class _TextTokens:
         start, end = span
         if end > len(self.text):
             why = (
-                f"and the text has {len(self.text)} characters: count Unicode code points, not bytes, and "
+                f"but the text has {len(self.text)} characters: count Unicode code points, not bytes, and "
                 "choose a span within the text"
             )
             say = partial(_say, number, span, why)

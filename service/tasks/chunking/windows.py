@@ -283,8 +283,8 @@ def _windows(
 def _no_room(option: str, around: int, limit: int) -> OptionError:
     return OptionError(
         lambda name: (
-            f"The prompt of {name(option)} and its special tokens are {around} tokens and the model reads "
-            f"{limit}, which leaves no room for the text: choose a shorter prompt."
+            f"The prompt and special tokens of {name(option)} take {around} tokens, but the model reads at "
+            f"most {limit}: no room is left for the text. Choose a shorter prompt."
         ),
         option=option,
         actual=around,
@@ -295,7 +295,7 @@ def _no_room(option: str, around: int, limit: int) -> OptionError:
 def _no_overlap(overlap: int, room: int) -> OptionError:
     return OptionError(
         lambda name: (
-            f"{name('overlap')} is {overlap} and a window has {room} tokens of the text: choose 0 to "
+            f"{name('overlap')} is {overlap}, but a window has only {room} tokens of the text: choose 0 to "
             f"{room - 1}."
         ),
         option="overlap",
@@ -307,8 +307,8 @@ def _no_overlap(overlap: int, room: int) -> OptionError:
 def _too_many(option: str, count: int, most: int) -> OptionError:
     return OptionError(
         lambda name: (
-            f"With {name(option)} the texts are read in {count} windows and the limit is {most}: send them "
-            f"in several requests, or choose a smaller `{name('overlap')}`."
+            f"The texts up to {name(option)} need at least {count} windows, and the limit is {most}: send "
+            f"them in several requests, or choose a smaller `{name('overlap')}`."
         ),
         option=option,
         kind="too-many-inputs",

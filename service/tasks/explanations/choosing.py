@@ -38,14 +38,14 @@ def choose_target(options: ExplainOptions, engine: Engine, engines: Mapping[str,
     option = options.target or TargetOption(_own_kind(info.head))
     task = choose_task(info, options.task)
     if option.kind != "similarity":
-        options.check_unused(f'the target "{option.kind}", which is no similarity', *OF_VECTORS, "task")
+        options.check_unused(f'the target "{option.kind}", which is not a similarity', *OF_VECTORS, "task")
         target = _label_target(option, engine, engines)
         if option.kind == "score":
             _check_pairs(options, option.kind)
         return target
     _check_pairs(options, option.kind)
     if info.head is not None and info.head.kind == "late_interaction":
-        options.check_unused("a model of late interaction", *OF_VECTORS)
+        options.check_unused("a late-interaction model", *OF_VECTORS)
         return InteractionTarget(info.head.size or 0, task, info.head.interaction)
     chosen = EmbedOptions(pooling=options.pooling, dimensions=options.dimensions)
     return SimilarityTarget(plan_encode(chosen, info, task), options.function or info.similarity)
@@ -71,8 +71,8 @@ def _label_target(option: TargetOption, engine: Engine, engines: Mapping[str, En
             others = f": {choose_from(rankers)}" if rankers else ""
             raise OptionError(
                 lambda name: (
-                    f'{name("target")} is "score", which cross-encoders have and the model "{engine.name}" '
-                    f"does not{others}."
+                    f'{name("target")} is "score", which only cross-encoders have, and the model '
+                    f'"{engine.name}" is not one{others}.'
                 ),
                 option="target",
                 kind="unsupported",
@@ -90,7 +90,7 @@ def _label_target(option: TargetOption, engine: Engine, engines: Mapping[str, En
     if option.token is not None and not by_token:
         raise OptionError(
             lambda name: (
-                f'{name("target.token")} is {option.token}, and the model "{engine.name}" labels whole '
+                f'{name("target.token")} is {option.token}, but the model "{engine.name}" labels whole '
                 "texts: leave it out."
             ),
             option="target.token",
@@ -105,7 +105,7 @@ def _no_label(label: str, head: HeadInfo, model: str) -> OptionError:
     known = ", ".join(map(cut, head.labels[:_LISTED]))
     return OptionError(
         lambda name: (
-            f'{name("target.label")} is "{cut(label)}", which is no label of the model "{model}": choose '
+            f'{name("target.label")} is "{cut(label)}", which is not a label of the model "{model}": choose '
             f"from {known}{more}."
         ),
         option="target.label",
@@ -117,7 +117,7 @@ def _check_pairs(options: ExplainOptions, kind: TargetKind) -> None:
     if any(isinstance(text, str) for text in options.inputs):
         raise OptionError(
             lambda name: (
-                f'{name("inputs")} must be pairs, whose {kind} is explained, such as [["How old are you?", '
+                f'{name("inputs")} must be pairs to explain their {kind}, such as [["How old are you?", '
                 '"What is your age?"]]: a list of two strings is two texts.'
             ),
             option="inputs",
@@ -142,15 +142,15 @@ def _check_interventions(options: ExplainOptions) -> None:
             option = f"interventions.{number}"
             raise OptionError(
                 lambda name, option=option, kind=change.kind: (  # type: ignore[misc]
-                    f'{name(option)} is of the kind "{kind}", whose positions would be those of other tokens '
-                    'in texts without some of their units: only "heads" are changed in explanations.'
+                    f'{name(option)} is of the kind "{kind}", whose positions would mean other tokens when '
+                    'units are left out: explanations support only the kind "heads".'
                 ),
                 option=option,
             )
     if options.interventions and options.method == "gradient":
         raise OptionError(
             lambda name: (
-                f'{name("method")} is "gradient", which goes back through the model as it is: leave out '
+                f'{name("method")} is "gradient", which does not support interventions: leave out '
                 f'{name("interventions")}, or set {name("method")} to "occlusion".'
             ),
             option="interventions",
@@ -164,7 +164,7 @@ def _plan_other(options: ExplainOptions, engine: Engine, target: Target) -> Expl
         if options.faithfulness:
             raise OptionError(
                 lambda name: (
-                    f'{name("faithfulness")} is that of units, and {name("method")} is "heads": leave one of '
+                    f'{name("faithfulness")} measures units, but {name("method")} is "heads": leave one of '
                     "them out."
                 ),
                 option="faithfulness",
@@ -193,7 +193,7 @@ def _why_no_parts(options: ExplainOptions, info: ModelInfo, target: Target) -> O
         return _pooled(target, "parts") if target.interaction.pools else None
     return OptionError(
         lambda name: (
-            f'{name("method")} is "parts", and no logit is a sum over tokens: set it to "occlusion".'
+            f'{name("method")} is "parts", but a logit is not a sum over tokens: set it to "occlusion".'
         ),
         option="method",
         kind="unsupported",
@@ -204,8 +204,8 @@ def _pooled(target: InteractionTarget, method: str) -> OptionError:
     """Make the error of a method that needs a vector for each token, for a model that pools these."""
     return OptionError(
         lambda name: (
-            f'{name("method")} is "{method}", and this model makes one vector of those of several tokens, '
-            f'so that {target.function} is no score of single tokens: set {name("method")} to "occlusion".'
+            f'{name("method")} is "{method}", but this model merges the vectors of several tokens into '
+            f'one, so {target.function} has no scores for single tokens: set {name("method")} to "occlusion".'
         ),
         option="method",
         kind="unsupported",
@@ -236,9 +236,9 @@ def _plan_heads(engine: Engine, target: Target) -> HeadEffects:
     if "heads" not in info.interventions:
         raise OptionError(
             lambda name: (
-                f'{name("method")} is "heads", and the model "{engine.name}" runs as a graph whose heads '
-                "cannot be left out: export its weights again with this release, or serve them with PyTorch "
-                '(HEADLIGHT_BACKEND="torch").'
+                f'{name("method")} is "heads", but the model "{engine.name}" runs as an ONNX graph whose '
+                "heads cannot be left out: export its weights again with this release, or serve them with "
+                'PyTorch (HEADLIGHT_BACKEND="torch").'
             ),
             option="method",
             kind="unsupported",
@@ -247,9 +247,9 @@ def _plan_heads(engine: Engine, target: Target) -> HeadEffects:
         attending = ", ".join(map(str, info.attention_layers))
         raise OptionError(
             lambda name: (
-                f'{name("method")} is "heads", which has a row for each layer, and only layers {attending} '
-                f'of the model "{engine.name}" attend: leave their heads out with interventions, or set '
-                f'{name("method")} to "occlusion" or "gradient".'
+                f'{name("method")} is "heads", which has a row for each layer, but only layers {attending} '
+                f'of the model "{engine.name}" have attention: leave their heads out with interventions, or '
+                f'set {name("method")} to "occlusion" or "gradient".'
             ),
             option="method",
             kind="unsupported",
@@ -263,8 +263,8 @@ def _plan_gradient(options: ExplainOptions, engine: Engine, target: Target) -> I
     if info.backend != "torch":
         raise OptionError(
             lambda name: (
-                f'{name("method")} is "gradient", and the model "{engine.name}" runs as a graph, through '
-                "which nothing goes back: serve its weights with PyTorch "
+                f'{name("method")} is "gradient", but the model "{engine.name}" runs as an ONNX graph, '
+                "which computes no gradients: serve its weights with PyTorch "
                 f'(HEADLIGHT_BACKEND="torch"), or set {name("method")} to "occlusion".'
             ),
             option="method",
@@ -273,8 +273,8 @@ def _plan_gradient(options: ExplainOptions, engine: Engine, target: Target) -> I
     if not info.differentiable:
         raise OptionError(
             lambda name: (
-                f'{name("method")} is "gradient", and every layer of the model "{engine.name}" reads the '
-                f'embeddings, not the first alone: set {name("method")} to "occlusion".'
+                f'{name("method")} is "gradient", but every layer of the model "{engine.name}" reads the '
+                f'embeddings, not only the first: set {name("method")} to "occlusion".'
             ),
             option="method",
             kind="unsupported",
@@ -286,8 +286,8 @@ def _plan_gradient(options: ExplainOptions, engine: Engine, target: Target) -> I
     if token is None:
         raise OptionError(
             lambda name: (
-                f'{name("method")} is "gradient", and the tokenizer of the model "{engine.name}" has '
-                f'neither a mask nor padding, which it begins with: set {name("method")} to "occlusion".'
+                f'{name("method")} is "gradient", which starts from mask or padding tokens, but the '
+                f'tokenizer of the model "{engine.name}" has neither: set {name("method")} to "occlusion".'
             ),
             option="method",
             kind="unsupported",
@@ -301,8 +301,8 @@ def _mask_token(options: ExplainOptions, engine: Engine, target: Target) -> int 
     if asked == "mask" and mask is None:
         raise OptionError(
             lambda name: (
-                f'{name("replacement")} is "mask", and the tokenizer of the model "{engine.name}" has no '
-                'token for that: set it to "remove".'
+                f'{name("replacement")} is "mask", but the tokenizer of the model "{engine.name}" has no '
+                'mask token: set it to "remove".'
             ),
             option="replacement",
             kind="unsupported",
@@ -313,8 +313,8 @@ def _mask_token(options: ExplainOptions, engine: Engine, target: Target) -> int 
     if removes and isinstance(target, LabelTarget) and target.option.token is not None:
         raise OptionError(
             lambda name: (
-                "Tokens cannot be removed from a text where one of them is explained: set "
-                f'{name("replacement")} to "mask", on a model whose tokenizer has a token for that.'
+                "Tokens cannot be removed when the label of one token is explained: set "
+                f'{name("replacement")} to "mask", with a model whose tokenizer has a mask token.'
             ),
             option="replacement",
             kind="unsupported",

@@ -176,16 +176,16 @@ def why_no_parts(
     if not info.exposes_tokens:
         return refusal(
             lambda name: (
-                "This model runs as a graph that returns one vector for each text, which has no parts: "
-                f"{occlude(name)}, or serve the model's weights, or the folder that `headlight export MODEL "
-                "FOLDER` makes of them."
+                "This model runs as an ONNX graph that returns one vector for each text, which has no parts: "
+                f"{occlude(name)}, serve the model's weights, or serve the folder that `headlight export "
+                "MODEL FOLDER` makes from them."
             ),
             "method",
         )
     if function not in _PRODUCTS:
         return refusal(
             lambda name: (
-                f'{name("function")} is "{function}", a distance, which is no sum over tokens: choose '
+                f'{name("function")} is "{function}", a distance, which is not a sum over tokens: choose '
                 f"{' or '.join(_PRODUCTS)}, or {occlude(name)}."
             ),
             "function",
@@ -196,8 +196,8 @@ def why_no_parts(
         whose = "" if options.pooling is not None else ", the model's own"
         return refusal(
             lambda name: (
-                f'{name("pooling")} is "{single}"{whose}, which takes the vector of one token, so that '
-                f"the others have no part in it: choose {', '.join(sorted(ADDITIVE))} or mean_max, or "
+                f'{name("pooling")} is "{single}"{whose}, which uses the vector of one token, so the '
+                f"other tokens contribute nothing: choose {', '.join(sorted(ADDITIVE))} or mean_max, or "
                 f"{occlude(name)}."
             ),
             "pooling",
@@ -206,8 +206,8 @@ def why_no_parts(
     if info.nonlinear is not None:
         return refusal(
             lambda name: (
-                f"This model has a layer with the activation {info.nonlinear} after its pooling, so that its "
-                f"vectors are no sums over tokens: {occlude(name)}."
+                f"This model has a layer with the activation {info.nonlinear} after its pooling, so its "
+                f"vectors are not sums over tokens: {occlude(name)}."
             ),
             "method",
         )

@@ -131,7 +131,7 @@ def test_what_needs_vectors_of_tokens_is_refused(
     """A 422 that names the field and says how to have it."""
     response = post(service, {"inputs": "a text", "model": "int64", **body}, path)
     problem = assert_problem(response, 422, "unsupported", field=field)
-    assert "This model runs as a graph that returns" in problem["detail"]
+    assert "This model runs as an ONNX graph that returns" in problem["detail"]
     assert "`headlight export MODEL FOLDER`" in problem["detail"]
 
 
@@ -152,7 +152,7 @@ def test_vectors_of_tokens_are_refused_to_other_clients(service: Service) -> Non
     """In their form of errors."""
     response = post(service, {"inputs": "a text"}, "/embed_all")
     assert response.status_code == 424
-    assert "vectors of tokens are asked for" in response.json()["error"]
+    assert "token vectors are requested" in response.json()["error"]
 
 
 def test_a_text_alone_is_the_same_in_any_batch(folders: dict[str, Path]) -> None:

@@ -248,7 +248,7 @@ def test_a_file_without_keys_is_a_warning(tmp_path: Path, caplog: pytest.LogCapt
         for text in (FIRST, "", SECOND):
             file.write_text(text, encoding="utf-8")
             twice(key_file)
-    locked = ": every request is refused until there is one"
+    locked = "; all requests are refused until a key is added"
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("WARNING", f"0 API key(s) are accepted{locked}"),
         ("INFO", "the API keys have changed: 1 are accepted"),

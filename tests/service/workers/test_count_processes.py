@@ -44,5 +44,7 @@ def test_where_there_can_be_only_one(platform: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "platform", platform)
     assert count_processes(Settings(device="cpu")) == (8 if platform == "linux" else 1)
     asked = Settings(device="cuda" if platform == "linux" else "cpu", processes=2)
-    with pytest.raises(SettingsError, match=r"HEADLIGHT_PROCESSES is 2, but .*: set it to 1"):
+    with pytest.raises(
+        SettingsError, match=r"HEADLIGHT_PROCESSES is 2, but .*: set HEADLIGHT_PROCESSES to 1"
+    ):
         count_processes(asked)

@@ -56,8 +56,8 @@ def test_native_code_that_keeps_the_interpreter_is_ended(how: str, ended: dict[s
     code, out, err = ended[how]
     assert (code, out) == (1, "")
     assert err == (
-        "headlight: the start took longer than HEADLIGHT_START_TIMEOUT_S=1.5 seconds and was ended; it was "
-        "loading mini from /models/mini: raise the limit if that only takes long, otherwise it hangs.\n"
+        "headlight: the start took longer than HEADLIGHT_START_TIMEOUT_S=1.5 seconds and was stopped while "
+        "loading mini from /models/mini: raise the limit if this step is only slow; otherwise it hangs.\n"
     )
 
 
