@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if cosine < _SAME:
         sys.stdout.flush()
         sys.stderr.write(
-            f"check: {options.model} can be served, but its vectors differ from those of "
+            f"check: {options.model} can be served, but its vectors differ from the vectors of "
             "sentence-transformers.\n"
         )
     return int(cosine < _SAME)

@@ -142,7 +142,9 @@ def _slow(*components: Any) -> Iterator[SlowPattern]:
     until = time.thread_time() + _MEASURING_ALL_S
     for expression in dict.fromkeys(expressions(part for one in described for part in parts(one))):
         if time.thread_time() > until:
-            raise _refused(expression, "it was not tried, because those before it take too long as well")
+            raise _refused(
+                expression, "it was not tried, because the expressions before it take too long as well"
+            )
         if (slow := _measure(expression)) is not None:
             yield slow
 
