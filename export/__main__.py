@@ -32,11 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     if not options.model:
-        parser.error("MODEL is empty: name the embedded model, a folder or a hub name")
+        parser.error("MODEL is empty: pass the name of the embedded model, a folder or a hub name")
     if options.quantize is not None and options.dtype != "float32":
         parser.error(f"--quantize {options.quantize} starts from float32: remove --dtype {options.dtype}")
     if options.processors is not None and options.quantize is None:
-        parser.error(f"--for {options.processors} says what an int8 graph is for: add --quantize int8")
+        parser.error(f"--for {options.processors} applies only to int8 graphs: add --quantize int8")
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         return _refuse(
@@ -65,8 +65,10 @@ def _parser() -> argparse.ArgumentParser:
         "--dtype",
         choices=("float32", "float16"),
         default="float32",
-        help="the dtype of matrix products; float16 halves their weights, residuals and norms stay float32 "
-        "(default: float32)",
+        help=(
+            "the dtype of matrix products; float16 halves their weights, while residuals and norms stay "
+            "float32 (default: float32)"
+        ),
     )
     parser.add_argument(
         "--quantize",
@@ -78,15 +80,20 @@ def _parser() -> argparse.ArgumentParser:
         "--for",
         dest="processors",
         choices=get_args(Processors),
-        help="what processors an int8 graph is for: any has weights of seven bits, whose sums are exact "
-        "everywhere; vnni (x86 with avx512_vnni or avx_vnni in /proc/cpuinfo) and arm64 have eight, a little "
-        "more precise and no faster, and are refused on x86 without VNNI, where sums saturate (default: any)",
+        help=(
+            "the processors that an int8 graph is for. any: seven-bit weights, with exact sums everywhere. "
+            "vnni (x86 with avx512_vnni or avx_vnni in /proc/cpuinfo) and arm64: eight-bit weights, "
+            "slightly more precise and no faster; they are refused on x86 without VNNI, where their sums "
+            "saturate (default: any)"
+        ),
     )
     parser.add_argument(
         "--task",
         metavar="NAME",
-        help="of a model with adapters, the task whose adapter becomes part of the weights, or none for the "
-        "weights without adapters",
+        help=(
+            "for a model with adapters: the task whose adapter is merged into the weights, or none for the "
+            "weights without adapters"
+        ),
     )
     parser.add_argument(
         "--overwrite",

@@ -73,7 +73,7 @@ def add_projection(folder: ModelFolder, target: Path) -> None:
     modules = read_json(file, kind=list) if file.is_file() else _make_modules(folder, target)
     pooled = [str(entry["type"]).rpartition(".")[2] for entry in modules]
     if "Pooling" not in pooled:
-        raise ExportError(f"{folder.path} has a projection and no Pooling in modules.json: add one.")
+        raise ExportError(f"{folder.path} has a projection, but no Pooling in modules.json: add a Pooling.")
     outputs, inputs = folder.projection.weight.shape
     identity = "torch.nn.modules.linear.Identity"
     config = {"in_features": inputs, "out_features": outputs, "bias": False, "activation_function": identity}
@@ -92,8 +92,8 @@ def _make_modules(folder: ModelFolder, target: Path) -> list[dict[str, Any]]:
     unread = [name for name in SENTENCE_FILES if (target / name).exists()]
     if unread:
         raise ExportError(
-            f"{folder.path} has a projection, {', '.join(unread)} and no modules.json, without which "
-            "these are not read: add modules.json with a Transformer and a Pooling, or remove them."
+            f"{folder.path} has a projection but no modules.json, without which {', '.join(unread)} cannot "
+            f"be read: add modules.json with a Transformer and a Pooling, or remove {', '.join(unread)}."
         )
     (mode,) = folder.layout.pooling
     named = next(name for name, one in MODES.items() if one == mode)

@@ -127,8 +127,8 @@ def _convert(files: Sequence[Path], new: Path) -> int:
                 loaded = torch.load(file, map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError) as error:
             raise ExportError(
-                f"{file} is damaged, or has more than weights, which may run code: use a copy of the model "
-                "with safetensors."
+                f"{file} is damaged, or contains more than weights, which could run code: use a copy of the "
+                "model with safetensors."
             ) from error
         if not isinstance(loaded, dict) or not all(isinstance(one, torch.Tensor) for one in loaded.values()):
             raise ExportError(f"{file} has no table of tensors: use a copy of the model with safetensors.")
@@ -137,7 +137,7 @@ def _convert(files: Sequence[Path], new: Path) -> int:
     written = load_file(new)
     same = written.keys() == tensors.keys()
     if not same or not all(_same_bits(one, written[name]) for name, one in tensors.items()):
-        raise ExportError(f"{new} was not written as it was read: try again.")
+        raise ExportError(f"{new} differs from the tensors that were read: try again.")
     return len(tensors)
 
 

@@ -82,14 +82,14 @@ def export(
     with step(f"Finding {source}"):
         folder = resolve(source)
         if not has_weights(folder) and find_graph(folder) is not None:
-            raise ExportError(f"{source} has a graph and no weights to make another of: serve it as it is.")
+            raise ExportError(f"{source} has a graph but no weights to export: serve it as it is.")
     clear_remains(target)
     check_place(target, folder, overwrite=overwrite)
     with whole(target) as new:
         with step("Reading the weights"):
             checkpoint, chosen = choose_task(load_checkpoint(folder), task)
         if checkpoint.folder.layout.queries is not None:
-            raise ExportError(f"{source} has a Router, which runs with PyTorch alone: serve it as it is.")
+            raise ExportError(f"{source} has a Router, which runs only with PyTorch: serve it as it is.")
         with step(f"Tracing and writing the graph in {dtype}"):
             _write(checkpoint, new, precision, chosen, processors)
         with step("Copying the tokenizer and the modules after the encoder"):

@@ -26,8 +26,8 @@ def choose_task(checkpoint: Checkpoint, task: str | None) -> tuple[Checkpoint, s
     names = ", ".join(adapters.tasks)
     if task is None:
         raise ExportError(
-            f"The model has adapters for several tasks ({names}), and a graph is exported for one: choose it "
-            f"with --task, or --task {WITHOUT} for the weights without adapters."
+            f"The model has adapters for several tasks ({names}), but a graph can have only one: choose it "
+            f"with --task, or use --task {WITHOUT} for the weights without adapters."
         )
     if task != WITHOUT and task not in adapters.tasks:
         raise ExportError(f"--task is {task}, which the model does not have: choose from {names}, {WITHOUT}.")

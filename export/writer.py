@@ -36,7 +36,8 @@ def write_graph(encoder: Encoder, folder: Path, metadata: Mapping[str, str]) -> 
     """
     if encoder.config.adapters is not None:
         raise Unsupported(
-            "A graph has one set of weights, and this encoder has adapters: merge those of a task first.",
+            "A graph has one set of weights, but this encoder has adapters: merge the adapter of one task "
+            "first.",
             field="adapters",
         )
     model = _trace(encoder)

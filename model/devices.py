@@ -23,8 +23,6 @@ def check_possible(device: str, dtype: str) -> None:
 def check_dtype(dtype: str, device: str) -> None:
     """Raise Unsupported for a dtype that no processor of this kind runs."""
     if dtype == "float16" and device == "cpu":
-        raise Unsupported("float16 runs on CUDA; on a CPU choose float32 or bfloat16.", field="dtype")
+        raise Unsupported("float16 runs only on CUDA; on a CPU, choose float32 or bfloat16.", field="dtype")
     if dtype == "int8" and device != "cpu":
-        raise Unsupported(
-            "dtype int8 cannot run here: it runs on CPUs; choose float32 or bfloat16, or auto.", field="dtype"
-        )
+        raise Unsupported("dtype int8 runs only on CPUs: choose float32, bfloat16 or auto.", field="dtype")

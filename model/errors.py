@@ -54,7 +54,9 @@ class InputTooLong(InputError):
     def __str__(self) -> str:
         shorten = f"shorten it, or {self.advice} to have it cut" if self.advice else "shorten it"
         way_out = self.way_out or shorten
-        return f"{self.field} is {self.actual} tokens long and the model reads {self.limit}: {way_out}."
+        return (
+            f"{self.field} is {self.actual} tokens long, but the model reads at most {self.limit}: {way_out}."
+        )
 
 
 class InputTooSlow(InputError):
@@ -67,8 +69,9 @@ class InputTooSlow(InputError):
         self, *, field: str, what: str, actual: int, limit: int, expression: str, seconds: float
     ) -> None:
         super().__init__(
-            f"An input has {actual} {what} in long runs, which the tokenizer would search for {expression} "
-            f"for {seconds:.2g} s; the limit is {limit} in a row: shorten these runs, or the text.",
+            f"An input has {actual} {what} in long runs, in which the tokenizer would need {seconds:.2g} s "
+            f"to search for {expression}; at most {limit} in a row are allowed: shorten these runs, or the "
+            "text.",
             field=field,
         )
         self.actual = actual
@@ -80,8 +83,8 @@ class NoTokens(InputError):
 
     def __init__(self, *, field: str) -> None:
         super().__init__(
-            f"{field} has no tokens: this model's tokenizer makes none of it, so there is nothing to run; "
-            "leave it out, or send a text with words.",
+            f"{field} has no tokens: this model's tokenizer turns it into nothing; leave it out, or send a "
+            "text with words.",
             field=field,
         )
 
@@ -111,7 +114,7 @@ class Stopped(ModelError):
     """A pass ended early, because `Progress.stop` was called; it has no results."""
 
     def __init__(self) -> None:
-        super().__init__("the pass was stopped, because no one waits for its results")
+        super().__init__("the pass was stopped, because its results are no longer needed")
 
 
 class InferenceError(ModelError):

@@ -76,7 +76,7 @@ def open_regular(path: Path, most: int | None = None) -> Iterator[int]:
         raise CheckpointError(f"{path} {linked}: {_WHOLE}.") from None
     except PermissionError as error:
         raise CheckpointError(
-            f"{path} cannot be read: [Errno {error.errno}] {error.strerror}: `chmod a+r {path}` allows it."
+            f"{path} cannot be read: [Errno {error.errno}] {error.strerror}: run `chmod a+r {path}`."
         ) from error
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {reason(error)}.") from error

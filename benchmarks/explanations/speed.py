@@ -144,11 +144,14 @@ def compare(answers: Mapping[str, dict[str, Any]], hooked: Any, close: float) ->
     for _, ours, theirs, _ in RATIOS:
         tokens = [answers[name]["usage"]["input_tokens"] for name in (ours, theirs)]
         if tokens[0] != tokens[1]:
-            raise SystemExit(f"{ours} ran {tokens[0]} tokens, and {theirs} {tokens[1]}.")
+            raise SystemExit(f"{ours} ran {tokens[0]} tokens, but {theirs} ran {tokens[1]}.")
     found = np.array(answers["heads"]["data"][0]["heads"])
     furthest = float(np.abs(found - np.array(hooked)).max())
     if furthest > close:
-        raise SystemExit(f"The effects of heads differ by {furthest:.4f} from the hooks'; {close} may be.")
+        raise SystemExit(
+            f"The effects of heads differ from the hooks' effects by {furthest:.4f}; at most {close} is "
+            "allowed."
+        )
 
 
 def print_measured(dtype: str, seconds: Mapping[str, list[float]], hooked: list[float]) -> None:

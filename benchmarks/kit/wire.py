@@ -44,7 +44,7 @@ def read_head(data: bytes | bytearray) -> Head | None:
     head = bytes(data[:end])
     status, length, retry_after = _STATUS.match(head), _LENGTH.search(head), _RETRY_AFTER.search(head)
     if status is None or (length is None and _CHUNKED.search(head) is None):
-        raise SystemExit(f"This is no answer of a known length: {head.decode('latin-1')}")
+        raise SystemExit(f"The answer has no status or no known length: {head.decode('latin-1')}")
     return Head(
         status=int(status[1]),
         size=end + 4 + int(length[1]) if length else None,

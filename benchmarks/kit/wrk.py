@@ -114,8 +114,8 @@ def good(load: Load, who: str) -> Load:
     """Return a load without errors; ends the program if the load on `who` had any."""
     if load.errors:
         raise SystemExit(
-            f"{load.errors} of {load.requests} requests failed that were sent to {who}: such a rate means "
-            "nothing. Find out why, and measure again."
+            f"{load.errors} of {load.requests} requests to {who} failed, so its rate means nothing. Find "
+            "out why, and measure again."
         )
     return load
 
@@ -123,5 +123,5 @@ def good(load: Load, who: str) -> Load:
 def steady(load: Load, who: str) -> Load:
     """Return a load with answers after the first second; ends the program if there are none."""
     if not load.steady:
-        raise SystemExit(f"{who} answered next to nothing: give it more --seconds.")
+        raise SystemExit(f"{who} answered hardly any requests: raise --seconds.")
     return load

@@ -118,7 +118,9 @@ def compare(vectors: Mapping[str, np.ndarray]) -> None:
     first, *others = (vector / np.linalg.norm(vector) for vector in vectors.values())
     for name, vector in zip([*vectors][1:], others, strict=True):
         if (cosine := float(first @ vector)) < _CLOSE:
-            raise SystemExit(f"The cosine to the vector of {name} is {cosine:.4f}: another model.")
+            raise SystemExit(
+                f"The cosine to the vector of {name} is {cosine:.4f}: the two do not run the same model."
+            )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def start_infinity(stack: ExitStack, command: str, folder: Path, dtype: str, eng
     """
     program = shutil.which(command)
     if program is None:
-        raise SystemExit(f"--peer is {command}, and there is no such command.")
+        raise SystemExit(f"--peer is {command}, but there is no such command.")
     if engine == "optimum":
         folder = _with_graph(stack, folder)
     home = stack.enter_context(tempfile.TemporaryDirectory())

@@ -105,7 +105,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
     """Add the arguments of a measurement."""
     parser.add_argument("--data", type=Path, required=required, help="an STS file, tab-separated")
     parser.add_argument("--replicas", type=int, default=1, help="loaded at the same time, on this machine")
-    parser.add_argument("--turns", type=int, default=5, help="at most so many, where others disturb them")
+    parser.add_argument(
+        "--turns", type=int, default=5, help="the most turns, where other programs disturb them"
+    )
     parser.add_argument("--seconds", type=int, default=2, help="of each turn under load")
 
 

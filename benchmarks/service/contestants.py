@@ -190,8 +190,8 @@ class Contestants:
         least = _SAME_INT8 if self.info["dtype"] == "int8" else _SAME
         if lowest < least:
             raise SystemExit(
-                f"The cosine to the vectors of {name} is as low as {lowest:.6f}, and should be {least} at "
-                "least: they do not run the same model."
+                f"The cosine to the vectors of {name} is as low as {lowest:.6f}; it should be at least "
+                f"{least}: the two do not run the same model."
             )
         self.facts.append((f"cosine to {name}", f"{lowest:.6f}, the lowest"))
 

@@ -107,7 +107,9 @@ def measure(name: str, settings: dict[str, Any], arguments: argparse.Namespace) 
         figures += [server.memory_mib("VmRSS"), server.memory_mib("VmHWM")]
         mapped = Path(f"/proc/{server.process.pid}/maps").read_text(encoding="utf-8")
         if name == _EXPORTED and "torch" in mapped:
-            raise SystemExit(f"{arguments.python} has PyTorch, and the service has loaded it.")
+            raise SystemExit(
+                "The service loaded PyTorch: pass --python, the Python of an environment without it."
+            )
         return figures
     finally:
         server.end()

@@ -149,7 +149,7 @@ def compare(headlight: Server, peer: Server, texts: Sequence[str]) -> tuple[floa
             furthest = max(furthest, float(np.abs(ours[0] - np.array(theirs["attention"])).max()))
     if furthest > _CLOSE:
         raise SystemExit(
-            f"The maps of the two servers differ by {furthest:.4f}, and should by {_CLOSE} at most: they do "
+            f"The maps of the two servers differ by {furthest:.4f}; at most {_CLOSE} is allowed: the two do "
             "not run the same model."
         )
     return furthest, float(np.mean(tokens))

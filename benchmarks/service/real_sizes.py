@@ -186,7 +186,9 @@ def compare(started: Mapping[str, tuple[Process, Timed]], texts: Sequence[str]) 
         for name, vector in vectors.items():
             cosine = float(vector @ vectors[HEADLIGHT])
             if cosine < _SAME:
-                raise SystemExit(f"The cosine to the vector of {name} is {cosine:.6f}: another model.")
+                raise SystemExit(
+                    f"The cosine to the vector of {name} is {cosine:.6f}: the two do not run the same model."
+                )
 
 
 def print_table(model: str, seconds: Mapping[str, Mapping[str, Sequence[float]]]) -> None:

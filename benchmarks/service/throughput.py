@@ -100,13 +100,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=8, help="of each turn, 2 at least")
     parser.add_argument("--workloads", type=some_of(NAMES), default=NAMES, help=",".join(NAMES))
     parser.add_argument(
-        "--connections", type=numbers, default=[], help="also single sentences over so many, such as 2,4,8"
+        "--connections",
+        type=numbers,
+        default=[],
+        help="also single sentences over these numbers of connections, such as 2,4,8",
     )
     arguments = parser.parse_args()
     if arguments.model != EMBEDDED and (arguments.runtime or arguments.peer_engine == "optimum"):
         parser.error(f"--runtime and --peer-engine optimum run only the model {EMBEDDED}.")
     if arguments.bare and arguments.graph is not None:
-        parser.error("--bare is PyTorch's model: it is no measure of --graph.")
+        parser.error("--bare runs PyTorch's model, which cannot be compared with --graph.")
     return arguments
 
 
@@ -122,7 +125,7 @@ def measure(
     measured = list(turns.alternating(taking_part, rounds, seconds))
     for name in taking_part:
         if any(each[name].requests_per_s == 0 for each in measured):
-            raise SystemExit(f"{name} answered next to nothing: give it more --seconds.")
+            raise SystemExit(f"{name} answered hardly any requests: raise --seconds.")
     return measured
 
 

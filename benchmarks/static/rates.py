@@ -110,7 +110,7 @@ def compare(headlight: Server, peer: Server, texts: Sequence[str]) -> float:
     vectors = np.array([item["embedding"] for item in ours["data"]])
     furthest = float(np.abs(vectors - np.array(theirs)).max())
     if furthest > _CLOSE:
-        raise SystemExit(f"The vectors differ by {furthest:.1e}, and should by {_CLOSE} at most.")
+        raise SystemExit(f"The vectors differ by {furthest:.1e}; at most {_CLOSE} is allowed.")
     return furthest
 
 

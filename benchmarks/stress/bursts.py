@@ -105,7 +105,10 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     largest = max(BURSTS[name].connections for name in arguments.bursts) * max(arguments.scale)
     if largest > files - _SPARE_FILES:
-        raise SystemExit(f"{largest} connections need as many open files, and the limit is {files}.")
+        raise SystemExit(
+            f"{largest} connections need as many open files, but the limit is {files}: raise it with ulimit "
+            "-Hn."
+        )
     tables.print_facts("Machine", [*machine.facts("auto"), ("neighbours", str(arguments.neighbours))])
     seen: dict[tuple[str, int, str, int], Seen] = {}
     with ExitStack() as stack:

@@ -74,7 +74,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--clients", type=numbers, default=[1, 2, 4, 8, 16], help="of the base part")
     parser.add_argument("--long", type=numbers, default=[4], help="clients of the long part")
     parser.add_argument("--leave", action="store_true", help="also clients that leave within a pass")
-    parser.add_argument("--obedient", type=numbers, default=[12, 24, 100], help="clients of that part")
+    parser.add_argument(
+        "--obedient", type=numbers, default=[12, 24, 100], help="clients of the obedient part"
+    )
     parser.add_argument("--rude", action="store_true", help="clients that do not wait after a refusal")
     parser.add_argument("--processes", type=numbers, default=[1, 2])
     parser.add_argument("--dtype", default="auto", help="of the large models; float32 makes them slow")

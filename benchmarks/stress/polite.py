@@ -93,7 +93,9 @@ def parse_arguments() -> argparse.Namespace:
         "--connections", type=int, default=40, help="of the rude clients; with 1, an equal of the polite one"
     )
     parser.add_argument("--seconds", type=float, default=4.0, help="beside each kind")
-    parser.add_argument("--bound", type=float, default=4.0, help="of the ratio of the median to that alone")
+    parser.add_argument(
+        "--bound", type=float, default=4.0, help="the largest ratio of the median to the median alone"
+    )
     parser.add_argument("--rounds", type=int, default=2, help="of each kind, which share its seconds")
     return parser.parse_args()
 

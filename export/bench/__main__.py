@@ -10,10 +10,10 @@ from export.bench.load import LoadError, Measured, measure
 from export.bench.target import Target, started
 
 _DESCRIPTION = """\
-Measure how many texts a second the service encodes on this machine, and how long a request of one text takes,
-for texts of several lengths and for several connections that each send the next request when the last is
-answered. MODEL is served for that with the settings of the environment; a URL is of a service that is
-running. It takes about a minute.
+Measure how many texts per second the service encodes on this machine, and how long a request of one text
+takes. Texts of several lengths are sent over several numbers of connections; each connection sends its next
+request when the last one is answered. For a MODEL, a service is started with the settings of the
+environment; a URL is the address of a running service. The measurement takes about a minute.
 """
 _WORDS = (
     "the of and to in a is that for it as was with be by on not he his but at are this have from or had an "
@@ -30,22 +30,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure a service; returns 0, or 1 with the reason on standard error."""
     parser = argparse.ArgumentParser(prog="headlight bench", description=_DESCRIPTION)
     parser.add_argument("target", metavar="MODEL | URL", nargs="?", help="default: the embedded model")
-    parser.add_argument("--model", metavar="NAME", help="at a URL, which of its models; default: the first")
-    parser.add_argument("--key", help="at a URL, the API key")
     parser.add_argument(
-        "--seconds", type=float, default=_SECONDS, help=f"for each line; default: {_SECONDS:g}"
+        "--model", metavar="NAME", help="with a URL: which of its models to measure; default: the first"
+    )
+    parser.add_argument("--key", help="with a URL: the API key")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=_SECONDS,
+        help=f"how long to measure each line; default: {_SECONDS:g}",
     )
     options = parser.parse_args(arguments)
     if not options.seconds > 0:
         parser.error("--seconds must be more than 0")
     target: str | None = options.target
     if target is not None and target.startswith("https://"):
-        parser.error("TLS would be measured too: name the service's own address, as http://HOST:8000")
+        parser.error("TLS would be measured too: use the service's own address, such as http://HOST:8000")
     running: AbstractContextManager[Target]
     if target is not None and target.startswith("http://"):
         running = nullcontext(Target(target.rstrip("/"), options.model, options.key))
     elif options.model is not None or options.key is not None:
-        parser.error("--model and --key are for a URL; a model to measure goes without a flag")
+        parser.error("--model and --key are only for a URL; pass the model to measure without a flag")
     else:
         running = started([] if target is None else [target])
     try:

@@ -62,7 +62,7 @@ def measure(
                     refused, last = refused + 1, answered.received
                 answered.send(next(turns))
     if not latencies_s:
-        raise LoadError(f"no text was encoded: {last[:_SHOWN].decode(errors='replace')}")
+        raise LoadError(f"the service encoded no text: {last[:_SHOWN].decode(errors='replace')}")
     p50, p99 = 1e3 * np.quantile(latencies_s, [0.5, 0.99])
     return Measured(len(latencies_s) / seconds, float(p50), float(p99), refused)
 
@@ -71,7 +71,7 @@ def _answered(selector: selectors.BaseSelector) -> Iterator[tuple["_Connection",
     """Wait for bytes; yield each connection whose answer they complete, and the time."""
     ready = selector.select(_ANSWER_S)
     if not ready:
-        raise LoadError(f"nothing was answered within {_ANSWER_S:g} s")
+        raise LoadError(f"the service answered nothing within {_ANSWER_S:g} s")
     for key, _ in ready:
         connection: _Connection = key.data
         if connection.receive():

@@ -17,10 +17,10 @@ from model.errors import ModelError
 from model.loading import find_model, load_model
 
 _DESCRIPTION = """\
-Say whether the service can serve MODEL, how it would run here, and what is made of each setting in its files.
-The flags are settings of the service, whose variables, such as HEADLIGHT_DTYPE, count as well.
-Where sentence-transformers is installed, its vectors of twenty texts are compared. The exit code is 0 if the
-model can be served, and 1 if it cannot, or if its vectors differ from those of sentence-transformers.
+Say whether the service can serve MODEL, how it would run here, and how each setting in its files is used.
+The flags are settings of the service; its environment variables, such as HEADLIGHT_DTYPE, count as well.
+Where sentence-transformers is installed, the vectors of twenty texts are compared with its vectors. The exit
+code is 0 if the model can be served, and 1 if it cannot be served or its vectors differ.
 """
 _SETTINGS: dict[str, Sequence[str] | None] = {
     "backend": get_args(Kind),
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("model", metavar="MODEL", help="a folder, an .onnx file, or a hub name")
     variables = []
     for name, choices in _SETTINGS.items():
-        parser.add_argument(f"--{name}", choices=choices, help="as the service's setting")
+        parser.add_argument(f"--{name}", choices=choices, help="same as the service's setting")
         if (value := os.environ.get(f"HEADLIGHT_{name.upper()}")) is not None:
             variables.append(f"--{name}={value}")
     parser.set_defaults(backend="auto", device="auto", dtype="auto", native="on", strict="off")
@@ -86,7 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     if cosine < _SAME:
         sys.stdout.flush()
-        sys.stderr.write(f"check: {options.model} can be served, but its vectors differ from those.\n")
+        sys.stderr.write(
+            f"check: {options.model} can be served, but its vectors differ from the vectors of "
+            "sentence-transformers.\n"
+        )
     return int(cosine < _SAME)
 
 

@@ -29,9 +29,11 @@ def compare(folder: Path, tokenizer: TextTokenizer, backend: Backend) -> tuple[f
         raise CannotCompare("it is not installed")
     predicts = info.head is not None and info.head.kind != "hybrid"
     if info.family == "model2vec":
-        raise CannotCompare("of a table that model2vec made, texts are cut and unknown tokens left out")
+        raise CannotCompare(
+            "headlight reads this table as model2vec does: it truncates texts and leaves out unknown tokens"
+        )
     if info.backend == "onnx" or predicts:
-        raise CannotCompare("that is done for checkpoints that make vectors and predict nothing")
+        raise CannotCompare("only checkpoints that make vectors and predict nothing are compared")
     try:
         from huggingface_hub.utils.tqdm import disable_progress_bars  # noqa: PLC0415
 

@@ -108,8 +108,8 @@ def _with_frequencies(folder: ModelFolder, found: Sequence[Stored]) -> ModelFold
     count = {len(layer.rotary.frequencies) for layer in config.layers if layer.rotary is not None}
     if {stored.shape} != {(number,) for number in count} or stored.dtype not in FLOATS:
         raise CheckpointError(
-            f"{path}: the tensor {stored.name} is {stored.dtype} {stored.shape}; it must be "
-            f"{max(count)} frequencies: use the files of one checkpoint."
+            f"{path}: the tensor {stored.name} is {stored.dtype} {stored.shape}; it must have {max(count)} "
+            "frequencies: use files from the same checkpoint."
         )
     frequencies = tuple(read_tensors([stored])[stored.name].float().tolist())
     layers = tuple(
@@ -131,14 +131,14 @@ def _with_projection(folder: ModelFolder, tensors: Mapping[str, Stored]) -> Mode
     if len(stored.shape) != 2 or stored.shape[1] != hidden or stored.dtype not in FLOATS:
         raise CheckpointError(
             f"{path}: the tensor {stored.name} is {stored.dtype} {stored.shape}; it must be a matrix with "
-            f"{hidden} columns: use the files of one checkpoint."
+            f"{hidden} columns: use files from the same checkpoint."
         )
     pooling = folder.layout.pooling
     if len(pooling) > 1 or "max" in pooling or folder.layout.weighted:
         raise CheckpointError(
-            f"{path}: the tensor {stored.name} projects every token, which is supported before a pooling by "
-            f"mean, first or last token that no linear layer follows, not by {', '.join(pooling)}: use the "
-            "files of one checkpoint."
+            f"{path}: the tensor {stored.name} projects every token, which is supported only with one "
+            "pooling mode other than max and no linear layer after the pooling; the pooling here is "
+            f"{', '.join(pooling)}: use files from the same checkpoint."
         )
     weight = read_tensors([stored])[stored.name].float().numpy()
     projection = Dense(weight, np.zeros(len(weight), np.float32), "Identity")
@@ -221,12 +221,12 @@ def _match(
     if len(problems) == 1 and unexpected and _is_other(folder.raw):
         raise CheckpointError(
             f"{path}: {_listed(unexpected)} belong to the architecture {shown(folder.raw['architectures'])} "
-            "of config.json, whose heads headlight does not serve: save the encoder alone, with AutoModel of "
-            "transformers, or remove these tensors."
+            "of config.json, and headlight does not serve its heads: save only the encoder, with AutoModel "
+            "of transformers, or remove these tensors."
         )
     if problems:
         raise CheckpointError(
-            f"{path}: the weights do not fit its config.json; {'; '.join(problems)}: use the files of one "
+            f"{path}: the weights do not match config.json; {'; '.join(problems)}: use files from the same "
             "checkpoint."
         )
     if heads:
@@ -274,8 +274,8 @@ def _canonical(found: Iterable[Stored], family: Family, folder: Path) -> dict[st
         name = _plain_name(stored.name, family)
         if name in tensors:
             raise CheckpointError(
-                f"{folder}: {shown(tensors[name].name)} and {shown(stored.name)} are both {shown(name)}: "
-                "save the checkpoint again with only one of them."
+                f"{folder}: {shown(tensors[name].name)} and {shown(stored.name)} are two names for the same "
+                f"tensor, {shown(name)}: save the checkpoint again with only one of them."
             )
         tensors[name] = stored
     return tensors
@@ -303,7 +303,7 @@ def _say_dropped(folder: Path, family: Family, heads: Iterable[str]) -> None:
     names = sorted(heads)
     told = [what for pattern, what in family.heads.items() if any(fnmatch(n, pattern) for n in names)]
     log.warning(
-        "%s: only its encoder is served; its head for %s (%s) is left out",
+        "%s: only the encoder is served; the head for %s (%s) is left out",
         folder,
         " and ".join(told),
         _listed(names),

@@ -50,8 +50,8 @@ def no_tokenizer(folder: Path, *, weights: bool) -> str:
     pickled = weights and any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors*"))
     if pickled:
         commands.append(_encoder(folder))
-    also = " (and the pickled weights into safetensors)" if pickled else ""
-    return f"{missing}: to convert {parts[0]} into it{also}, run {' and '.join(commands)}, {_WITH}."
+    also = " (and to convert the pickled weights)" if pickled else ""
+    return f"{missing}: to make it from {parts[0]}{also}, run {' and '.join(commands)}, {_WITH}."
 
 
 def no_dense(folder: Path) -> str:

@@ -61,9 +61,7 @@ def read_logit_score(folder: Path) -> LogitScore:
         del tokens["false_token_id"]
     for name, number in tokens.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise CheckpointError(
-                f"{file}: {name} is {shown(number)}; it must be the id of a token of the vocabulary."
-            )
+            raise CheckpointError(f"{file}: {name} is {shown(number)}; it must be a token id.")
     return LogitScore(file, tokens)
 
 
@@ -120,14 +118,15 @@ def why_not_comparable(folder: Path, config: Mapping[str, Any]) -> str | None:
         return None
     if not str(listed[0]).endswith(_ENCODERS):
         return (
-            f"config.json says {shown(listed[0])}, which is no encoder of sentences; if its vectors are to "
-            "be compared, add the modules.json of sentence-transformers"
+            f"its architecture in config.json, {shown(listed[0])}, is not a sentence encoder; to compare "
+            "its vectors anyway, add the modules.json of sentence-transformers"
         )
     labels = config.get("id2label")
     if isinstance(labels, dict) and len(labels) == 1:
         return (
-            f"config.json names one label, as that of a cross-encoder does, but says {shown(listed[0])}: use "
-            "the original files, whose architecture ends in ForSequenceClassification"
+            "config.json names one label, as for a cross-encoder, but its architecture is "
+            f"{shown(listed[0])}: use the original files, whose architecture ends in "
+            "ForSequenceClassification"
         )
     return None
 
@@ -136,5 +135,5 @@ def hidden_classifier(architectures: object) -> str:
     """Return the reason for a folder whose weights have a classifier that its config.json does not name."""
     return (
         f"its weights have a classifier, but architectures in config.json is {shown(architectures)}: set it "
-        "to the class with the classifier, whose name ends in ForSequenceClassification"
+        "to the class with this classifier, whose name ends in ForSequenceClassification"
     )

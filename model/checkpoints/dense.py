@@ -50,7 +50,7 @@ def _read_norm(folder: Path, size: int) -> LayerNorm:
     file = folder / "config.json"
     if (given := read_json(file).get("dimension")) != size:
         raise CheckpointError(
-            f"{file}: dimension is {shown(given)}; it must be {size}: use the files of one model."
+            f"{file}: dimension is {shown(given)}; it must be {size}: use files from the same model."
         )
     tensors = _weights(folder, {"norm.weight": (size,), "norm.bias": (size,)})
     return LayerNorm(tensors["norm.weight"], tensors["norm.bias"])
@@ -104,8 +104,8 @@ def read_autoencoder(
     if inputs != size or not (_is_size(outputs) and _is_size(k)) or k > outputs:
         raise CheckpointError(
             f"{file}: input_dim is {shown(inputs)}, hidden_dim {shown(outputs)} and k {shown(k)}; input_dim "
-            f"must be {size}, hidden_dim 1 to {_MOST_FEATURES}, and k 1 to hidden_dim: use the files of one "
-            "model."
+            f"must be {size}, hidden_dim 1 to {_MOST_FEATURES}, and k 1 to hidden_dim: use files from the "
+            "same model."
         )
     shapes = {"decoder.linear.weight": (outputs, size), "latent_bias": (outputs,), "pre_bias": (size,)}
     tensors = _weights(folder, shapes, unread=_COUNTS)
@@ -168,7 +168,7 @@ def _weights(
     shapes = {name: array.shape for name, array in tensors.items()}
     if shapes != expected:
         raise CheckpointError(
-            f"{folder}: the weights do not fit its config.json; their shapes are {shown(shapes)} instead of "
+            f"{folder}: the weights do not match config.json; their shapes are {shown(shapes)} instead of "
             f"{expected}."
         )
     return tensors

@@ -72,7 +72,7 @@ def _info(described: dict[str, Any], outputs: int) -> HeadInfo:
     kind, labels = described["kind"], tuple(described["labels"])
     sized = kind in ("masked_words", "late_interaction")
     if not sized and len(labels) != outputs:
-        raise ValueError(f"it names {len(labels)} labels and predicts {outputs}")
+        raise ValueError(f"it names {len(labels)} labels, but has {outputs} outputs")
     if (longest := max(map(len, labels), default=0)) > LONGEST_LABEL:
         raise ValueError(f"a label has {longest} characters; the limit is {LONGEST_LABEL}")
     return HeadInfo(kind, labels, described["activation"], outputs if sized else None)

@@ -115,13 +115,13 @@ class ModelFolder:
         if (self.token_weights or self.autoencoder) is not None and predicts is not None:
             own = "a SparseAutoEncoder" if self.autoencoder else f"the layers of bge-m3 ({', '.join(HYBRID)})"
             raise CheckpointError(
-                f"{self.path} has {own}, and its weights predict {predicts.kind}: remove "
-                f"{'that module' if self.autoencoder else 'these files'}, or use the files of one model."
+                f"{self.path} has {own}, but its weights predict {predicts.kind}: remove "
+                f"{'that module' if self.autoencoder else 'these files'}, or use files from the same model."
             )
         if self.layout.splade is not None and (predicts is None or predicts.kind != "masked_words"):
             raise CheckpointError(
-                f"{self.path}: SpladePooling needs the weights that predict words, and they are missing: use "
-                "a checkpoint whose architecture ends in ForMaskedLM, with all its weights."
+                f"{self.path}: the weights of the masked-language-model head, which SpladePooling needs, "
+                "are missing: use a checkpoint whose architecture ends in ForMaskedLM, with all its weights."
             )
 
     @property
@@ -228,8 +228,8 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
     )
     if tokenizer.vocab_size > config.vocab_size:
         raise CheckpointError(
-            f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, but the model embeds "
-            f"{config.vocab_size}: use the tokenizer and the weights of one model."
+            f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, but the model has embeddings for "
+            f"only {config.vocab_size}: use the tokenizer and the weights of the same model."
         )
     dense = read_steps(layout.steps, config.hidden_size * len(layout.pooling))
     if layout.truncate_dim is not None:
@@ -256,8 +256,8 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
         _use_template(layout, tokenizer)
         if layout.default_prompt_name is not None and not tokenizer.pairs_take_prompt:
             raise CheckpointError(
-                f"{path}: default_prompt_name is {shown(layout.default_prompt_name)}, and the chat template "
-                "has no place for a prompt, which is a message of the role system: set it to null."
+                f"{path}: default_prompt_name is {shown(layout.default_prompt_name)}, but the chat template "
+                "has no system message to hold a prompt: set it to null."
             )
     try_tokenizer(source, tokenizer, layout, config)
     no_ranking = why_not_comparable(path, raw)
@@ -378,8 +378,8 @@ def try_tokenizer(file: Path, tokenizer: TextTokenizer, layout: Layout, config: 
     }
     if len(ordinary) <= 1:
         raise CheckpointError(
-            f"{file} makes the same token of everything in texts of eight scripts: its vocabulary is missing "
-            "or was read as that of another class; replace it with the model's own file."
+            f"{file} turns everything in test texts of eight scripts into the same token: its vocabulary is "
+            "missing, or was read with the wrong tokenizer class; replace it with the model's own file."
         )
     for encoding in encodings:
         if (problem := _fault(encoding, tokenizer.max_length, config)) is not None:
@@ -390,7 +390,7 @@ def _fault(encoding: Encoding, max_length: int, config: EncoderConfig) -> str | 
     """Return why the model cannot run a tokenized text, None if it can."""
     if max(encoding.token_ids, default=0) >= config.vocab_size:
         largest = max(encoding.token_ids)
-        return f"returns token id {largest}, but the model embeds only {config.vocab_size} tokens"
+        return f"returns token id {largest}, but the model has embeddings for only {config.vocab_size} tokens"
     # A model with at most one segment uses it for both texts of a pair.
     if config.segments > 1 and max(encoding.segment_ids, default=0) >= config.segments:
         return f"returns segment {max(encoding.segment_ids)}, but the model has only {config.segments}"

@@ -57,8 +57,9 @@ def _linear(file: Path, inputs: int, outputs: int | None = None) -> tuple[FloatA
     if shapes != {"weight": (found, inputs), "bias": (found,)}:
         number = "E" if outputs is None else outputs
         raise CheckpointError(
-            f"{file} has tensors of the shapes {shown(shapes)}; it must have weight ({number}, {inputs}) and "
-            f"bias ({number},), as the encoder has {inputs} components: use the files of one model."
+            f"{file} has tensors of the shapes {shown(shapes)}; it must have weight ({number}, {inputs}) "
+            f"and bias ({number},), because the encoder's vectors have {inputs} components: use files from "
+            "the same model."
         )
     return tensors["weight"], tensors["bias"]
 

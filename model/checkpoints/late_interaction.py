@@ -107,14 +107,14 @@ def read_multi_vector_roles(
     """
     if general.get("truncate_dim") is not None:
         raise CheckpointError(
-            f"{file}: truncate_dim is {shown(general['truncate_dim'])}; sentence-transformers truncates no "
-            "vectors of tokens: set it to null."
+            f"{file}: truncate_dim is {shown(general['truncate_dim'])}; sentence-transformers does not "
+            "truncate token vectors: set truncate_dim to null."
         )
     for name in (*_PYLATE, "query_length", "document_length"):
         if general.get(name):
             raise CheckpointError(
-                f"{file}: {name} is {shown(general[name])}; with the module MultiVectorMask it has no effect "
-                "here: save the model again with sentence-transformers 6."
+                f"{file}: {name} is {shown(general[name])}; for a model with the module MultiVectorMask, it "
+                "has no effect in this file: save the model again with sentence-transformers 6."
             )
     masking = paths[MASK] / "config.json"
     config = read_json(masking)
@@ -164,8 +164,8 @@ def _kept(file: Path, config: Mapping[str, Any]) -> frozenset[int] | None:
         return None
     if not isinstance(value, list) or len(value) > _MOST_WORDS or not all(type(one) is int for one in value):
         raise CheckpointError(
-            f"{file}: keep_only_token_ids is {shown(value)}; it must be a list of at most {_MOST_WORDS} ids "
-            "of tokens, or null."
+            f"{file}: keep_only_token_ids is {shown(value)}; it must be a list of at most {_MOST_WORDS} "
+            "token ids, or null."
         )
     return frozenset(value)
 
@@ -195,14 +195,14 @@ def _expanded(
     known = isinstance(expansion, dict) and not expansion.keys() - {"strategy", "attend", "token", "length"}
     if not known or expansion.get("strategy") not in _STRATEGIES:
         raise CheckpointError(
-            f"{file}: query_expansion is {shown(expansion)}; it must have a strategy, fixed or min, and a "
+            f"{file}: query_expansion is {shown(expansion)}; it must have strategy (fixed or min) and "
             "length, and may have attend and token: save the model again with sentence-transformers."
         )
     length = _length(file, expansion, "length", 0, _LONGEST_QUERY)
     if limit is not None and limit < length:
         raise CheckpointError(
-            f"{file}: query_length is {limit}, and query_expansion fills queries up to {length} tokens: "
-            "leave query_length out."
+            f"{file}: query_length is {limit}, but query_expansion pads queries to {length} tokens: remove "
+            "query_length."
         )
     token = expansion.get("token")
     return replace(
@@ -220,8 +220,8 @@ def check_no_roles(file: Path) -> None:
     for name in ("query_length", "document_length", "query_expansion"):
         if config.get(name) is not None:
             raise CheckpointError(
-                f"{file}: {name} is {shown(config[name])}; only models with the module MultiVectorMask, and "
-                "PyLate's, have it: set it to null, or use one of them."
+                f"{file}: {name} is {shown(config[name])}; only PyLate models and models with the module "
+                "MultiVectorMask have this setting: set it to null, or use such a model."
             )
 
 
@@ -251,15 +251,15 @@ def check_roles(
     others = masked_embeddings or config.token_dropout is not None or config.disentangled is not None
     if others or any(layer.convolution for layer in config.layers):
         raise CheckpointError(
-            f"{file}: queries of this family cannot be filled up with tokens that are not attended to; only "
-            "models with attend_to_expansion_tokens true, or do_query_expansion false, are served."
+            f"{file}: models of this family cannot ignore the tokens that pad a query: use a model with "
+            "attend_to_expansion_tokens true or do_query_expansion false."
         )
     filled = query.filled or query.length
     if windows and filled - _FEWEST > min(windows):
         raise CheckpointError(
-            f"{file}: queries are filled up to {filled} tokens that are not attended to, and the model "
-            f"attends to {min(windows)} tokens on either side: only query_length up to "
-            f"{min(windows) + _FEWEST} is served, unless attend_to_expansion_tokens is true."
+            f"{file}: queries are padded to {filled} tokens, the model ignores the padding, and its "
+            f"attention reaches only {min(windows)} tokens on either side: query_length must be at most "
+            f"{min(windows) + _FEWEST}, unless attend_to_expansion_tokens is true."
         )
 
 

@@ -116,8 +116,8 @@ def read_layout(folder: Path) -> Layout:
         return layout
     if layout.roles or layout.splade or layout.autoencoder or layout.logit_score:
         raise CheckpointError(
-            f"{folder} has the layers of bge-m3 ({', '.join(HYBRID)}) and says that it is a model of late "
-            "interaction, sparse vectors or scores: remove these files, or use those of one model."
+            f"{folder} has the layers of bge-m3 ({', '.join(HYBRID)}) but is configured for late "
+            "interaction, sparse vectors or scores: remove these files, or use files from the same model."
         )
     roles: Mapping[Role, RoleRules] = dict.fromkeys(get_args(Role), HYBRID_ROLE)
     if layout.modules:
@@ -132,7 +132,7 @@ def _read_layout(folder: Path) -> Layout:
             return Layout(folder, SentenceConfig(None), modules=((STATIC, folder),), static=True)
         if present(folder / _GENERAL):
             raise CheckpointError(
-                f"{folder} has a {_GENERAL} and no modules.json, which says how vectors are made: download "
+                f"{folder} has a {_GENERAL} but no modules.json, which says how vectors are made: download "
                 f"the folder again, or remove {_GENERAL} to serve its transformer alone."
             )
         return Layout(
@@ -157,7 +157,8 @@ def _read_layout(folder: Path) -> Layout:
         having = "with" if multi else "without"
         raise CheckpointError(
             f"{general_file}: model_type is {shown(general.get('model_type'))}, {having} the module {MASK}; "
-            "both are of a MultiVectorEncoder: use the files of one model."
+            "the model_type MultiVectorEncoder and this module belong together: use files from the same "
+            "model."
         )
     interaction, most = Interaction(), _count(general_file, general, "max_active_dims")
     if multi is None:
@@ -175,8 +176,8 @@ def _read_layout(folder: Path) -> Layout:
     steps, normalize = _after(modules_file, modules, tokens=bool(roles))
     if (steps or normalize) and not ("Pooling" in paths or roles or first == STATIC):
         raise CheckpointError(
-            f"{modules_file} lists modules of sentence vectors and no Pooling, and {general_file} has no "
-            "settings of late interaction: one of these files is not the model's own; download both again."
+            f"{modules_file} lists modules for sentence vectors but no Pooling, and {general_file} has no "
+            "settings for late interaction: one of these files is not the model's own; download both again."
         )
     return Layout(
         transformer,
@@ -221,7 +222,7 @@ def _check_kind(file: Path, general: Mapping[str, Any], task: str, kinds: Contai
         )
         raise CheckpointError(
             f"{file} and its transformer say that the model has sparse vectors (model_type {shown(kind)}, "
-            f"transformer_task {task}), and modules.json has {lacks}: use the files of one model."
+            f"transformer_task {task}), but modules.json has {lacks}: use files from the same model."
         )
 
 
@@ -233,9 +234,9 @@ def _logit_score(
     if (folder is not None) != (task == _NEXT_WORD) or (folder is not None and kind != "CrossEncoder"):
         raise CheckpointError(
             f"{find_sentence_file(transformer)}: transformer_task is {task} and model_type {shown(kind)}, "
-            f"{'without' if folder is None else 'with'} the module LogitScore; a CrossEncoder with "
-            f"{_NEXT_WORD} and LogitScore is served, none of them without the others: use the files of one "
-            "model."
+            f"{'without' if folder is None else 'with'} the module LogitScore; the model_type CrossEncoder, "
+            f"the transformer_task {_NEXT_WORD} and the module LogitScore are served only together: use "
+            "files from the same model."
         )
     return None if folder is None else read_logit_score(folder)
 
@@ -256,14 +257,16 @@ def _after(
             if level != "sentence_embedding" and number < pooled:
                 raise CheckpointError(
                     f"{subfolder / 'config.json'}: module_input_name is {level}, and {file} lists this "
-                    "Normalize before the Pooling: sentence-transformers then pools vectors of tokens at "
-                    "unit length, and headlight pools them as they are; use a model that was trained without "
-                    "it."
+                    "Normalize before the Pooling: sentence-transformers then pools token vectors of unit "
+                    "length, but headlight pools them as they are; use a model that was trained without "
+                    "this Normalize."
                 )
             if not tokens and number > pooled and level == "sentence_embedding":
                 steps.append((kind, subfolder))
         elif kind in ("LayerNorm", "FlexibleQuantizer", AUTOENCODER) and tokens:
-            raise CheckpointError(f"{file} lists a {kind}, which late interaction does not have: remove it.")
+            raise CheckpointError(
+                f"{file} lists a {kind}, which late-interaction models cannot have: remove it."
+            )
         elif kind in ("Dense", "LayerNorm", "FlexibleQuantizer"):
             steps.append((kind, subfolder))
     normalize = bool(steps) and steps[-1][0] == "Normalize"
@@ -279,8 +282,8 @@ def _level(folder: Path) -> str:
     if level not in ("sentence_embedding", "token_embeddings") or output not in (None, level):
         raise CheckpointError(
             f"{file}: module_input_name is {shown(level)} and module_output_name {shown(output)}; a "
-            "Normalize is served of sentence_embedding or token_embeddings to itself: write it so, or use "
-            "another model."
+            "Normalize must read and write the same vectors, sentence_embedding or token_embeddings: set "
+            "both names to one of these, or use another model."
         )
     return str(level)
 
@@ -342,7 +345,8 @@ def _prompts(file: Path, general: Mapping[str, Any]) -> tuple[dict[str, str], st
         raise CheckpointError(f"{file}: prompts is {shown(prompts)}; it must map names to texts.")
     if len(prompts) > _MOST_PROMPTS:
         raise CheckpointError(
-            f"{file} has {len(prompts)} prompts; the limit is {_MOST_PROMPTS}: leave out those not needed."
+            f"{file} has {len(prompts)} prompts; the limit is {_MOST_PROMPTS}: remove the prompts that you "
+            "do not need."
         )
     prompts = {name: "" if prompt is None else prompt for name, prompt in prompts.items()}
     for name, prompt in prompts.items():

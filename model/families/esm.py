@@ -21,7 +21,7 @@ def read_config(config: Mapping[str, Any]) -> EncoderConfig:
     check_heads(config)
     check_absolute(config, "rotary")
     if config.get("is_folding_model"):
-        raise CheckpointError("is_folding_model is set: headlight serves encoders, and this is ESMFold.")
+        raise CheckpointError("is_folding_model is set: headlight serves only encoders, not ESMFold.")
     hidden_size, heads = whole(config, "hidden_size"), whole(config, "num_attention_heads")
     length = whole(config, "max_position_embeddings", default=1026)
     rotary = config.get("position_embedding_type") == "rotary"

@@ -43,7 +43,7 @@ def read_config_new(config: Mapping[str, Any]) -> EncoderConfig:
     listed = config.get("architectures")
     if not isinstance(listed, list) or not listed or any(name not in _ARCHITECTURES for name in listed):
         raise CheckpointError(
-            f'architectures is {shown(listed)}; of the model_type "new" only {_ARCHITECTURES[0]} of '
+            f'architectures is {shown(listed)}; with the model_type "new", only {_ARCHITECTURES[0]} of '
             "Alibaba-NLP and its heads are supported."
         )
     return _read(config, base=10_000.0, longest=2048)

@@ -67,7 +67,9 @@ def _kinds(config: Mapping[str, Any]) -> list[str]:
         step = whole(config, "global_attn_every_n_layers", like="num_hidden_layers", default=3)
         return [_SLIDING if number % step else _FULL for number in range(layers)]
     if not isinstance(listed, list) or len(listed) != layers:
-        raise CheckpointError(f"layer_types is {shown(listed)}; it must list the kinds of {layers} layers.")
+        raise CheckpointError(
+            f"layer_types is {shown(listed)}; it must list a kind for each of the {layers} layers."
+        )
     for kind in listed:
         if kind not in (_FULL, _SLIDING):
             raise CheckpointError(f'layer_types has "{plain(kind)}"; a kind is "{_FULL}" or "{_SLIDING}".')

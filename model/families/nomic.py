@@ -120,9 +120,7 @@ def _check_own(config: Mapping[str, Any]) -> None:
     if config.get("rotary_emb_scale_base") is not None:
         raise CheckpointError("rotary_emb_scale_base is set: rotary positions that decay are not supported.")
     if config.get("num_heads_kv") not in (None, config["n_head"]):
-        raise CheckpointError(
-            f"num_heads_kv is {shown(config['num_heads_kv'])}; only as many as n_head are supported."
-        )
+        raise CheckpointError(f"num_heads_kv is {shown(config['num_heads_kv'])}; it must equal n_head.")
 
 
 def _hidden_size(config: Mapping[str, Any]) -> int:
@@ -161,8 +159,8 @@ def _rotary(config: Mapping[str, Any], head_size: int) -> Rotary | None:
     size = head_size * positive({"rotary_emb_fraction": fraction}, "rotary_emb_fraction")
     if size % 2:
         raise CheckpointError(
-            f"rotary_emb_fraction is {fraction}: it turns {size:g} of the {head_size} components of a head; "
-            "this must be an even number."
+            f"rotary_emb_fraction is {fraction}, which rotates {size:g} of the {head_size} components of a "
+            "head; the number of rotated components must be even."
         )
     base = positive({"rotary_emb_base": config.get("rotary_emb_base", 10_000.0)}, "rotary_emb_base")
     interleaved = switch(config, "rotary_emb_interleaved", default=False)

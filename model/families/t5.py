@@ -55,7 +55,8 @@ def _feed_forward(config: Mapping[str, Any]) -> tuple[bool, str]:
     kind, dash, gate = plain(name).rpartition("-")[::-1]
     if not isinstance(name, str) or (dash and gate != "gated"):
         raise CheckpointError(
-            f'feed_forward_proj "{plain(name)}" is not an activation, alone or after "gated-".'
+            f'feed_forward_proj "{plain(name)}" is not supported; it must be an activation, or "gated-" and '
+            "an activation."
         )
     # "gated-gelu" has always meant the approximation by tanh.
     return bool(dash), "gelu_new" if name == "gated-gelu" else kind

@@ -97,7 +97,7 @@ def explain_unsupported(config: Mapping[str, Any]) -> str:
     """Say why `find_family` finds none, and what to do."""
     if config.get("model_type") is None:
         return (
-            f"the field model_type is missing; add it, with the family that the weights are of: one of "
+            "the field model_type is missing; add it, with the family of the weights: one of "
             f"{', '.join(FAMILIES)}"
         )
     return (

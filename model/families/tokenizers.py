@@ -39,8 +39,8 @@ def find_tokenizer_class(
         file, name = "tokenizer_config.json", settings["tokenizer_class"]
     if isinstance(name, str) and name in _OTHER_RULES:
         raise CheckpointError(
-            f"{folder / file}: tokenizer_class is {shown(name)}, whose rules for words are not supported: "
-            "use a model whose tokenizer is a whole tokenizer.json."
+            f"{folder / file}: tokenizer_class is {shown(name)}, which splits words by rules that are not "
+            "supported: use a model whose tokenizer.json is its whole tokenizer."
         )
     return name.removesuffix("Fast") if isinstance(name, str) and "auto_map" not in settings else ""
 

@@ -74,14 +74,18 @@ def _listed(config: Mapping[str, Any], name: str) -> list[Any] | None:
     """Read a list with an entry for each layer, None if there is none; raises CheckpointError."""
     value, layers = config.get(name), whole(config, "num_hidden_layers")
     if value is not None and (not isinstance(value, list) or len(value) != layers):
-        raise CheckpointError(f"{name} is {shown(value)}; it must list those of {layers} layers.")
+        raise CheckpointError(
+            f"{name} is {shown(value)}; it must have an entry for each of the {layers} layers."
+        )
     return value
 
 
 def _shared(name: str, values: list[Any]) -> Any:
     """Return the value that all layers of a kind share, None if none is listed; raises CheckpointError."""
     if any(value != values[0] for value in values):
-        raise CheckpointError(f"{name} has {shown(values)} for layers of one kind; they must be the same.")
+        raise CheckpointError(
+            f"{name} has {shown(values)} for layers of the same kind; these values must be equal."
+        )
     return values[0] if values else None
 
 

@@ -5,8 +5,8 @@ from model.keys.key import Table, harmless, refused, used
 CONFIG: Table = {
     **used("the choice of the family", "model_type", "auto_map"),
     **used("the choice of what is predicted, and its labels", "architectures", "id2label", "problem_type"),
-    **used("the function that makes scores of logits", "sbert_ce_default_activation_function"),
-    **used("the function that makes scores of logits (`activation_fn`)", "sentence_transformers"),
+    **used("the function that turns logits into scores", "sbert_ce_default_activation_function"),
+    **used("the function that turns logits into scores (`activation_fn`)", "sentence_transformers"),
     **used("the choice of the tokenizer, if tokenizer_config.json names none", "tokenizer_class"),
     **used(
         "the sizes of the encoder",
@@ -52,24 +52,24 @@ CONFIG: Table = {
         *("lora_adaptations", "load_trained_adapters", "lora_rank", "lora_alpha", "task_names"),
     ),
     **refused(
-        "weights of a quantised checkpoint are not read",
-        "use the checkpoint in its own precision",
+        "weights of quantised checkpoints are not supported",
+        "use the checkpoint in its original precision",
         "quantization_config",
         "compression_config",
     ),
     **refused(
-        "heads that were taken out are not supported",
+        "pruned heads are not supported",
         "save the model again from the pruned weights",
         "pruned_heads",
         served=(None, {}),
     ),
     **refused(
-        "scores of attention are not capped",
+        "attention scores are not capped",
         "use a model without it",
         "attn_logit_softcapping",
     ),
     **refused(
-        "vectors are not cut by this file",
+        "this file does not truncate vectors",
         "write truncate_dim into config_sentence_transformers.json",
         "truncate_dim",
     ),

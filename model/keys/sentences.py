@@ -35,18 +35,18 @@ GENERAL: Table = {
     **used("the most words of a sparse vector", "max_active_dims"),
     **used("the function of `/similarity`, and the score of a MultiVectorEncoder", "similarity_fn_name"),
     **used("the kind of model", "model_type"),
-    **used("the function that makes scores of logits", "activation_fn"),
+    **used("the function that turns logits into scores", "activation_fn"),
     **used(
         "queries and documents of late interaction",
         *("query_prefix", "document_prefix", "query_length", "document_length", "skiplist_words"),
         *("do_query_expansion", "attend_to_expansion_tokens"),
     ),
     **refused(
-        "headlight runs no code of a folder", "use a folder without it",
+        "headlight runs no code from a model folder", "use a folder without such code",
         "custom_init", served=(None, False),
     ),
     **refused(
-        "queries are filled up only as PyLate does", "use PyLate's do_query_expansion", "query_expansion",
+        "queries are padded only as PyLate pads them", "use PyLate's do_query_expansion", "query_expansion",
     ),
     **harmless(
         "how the encoder is run elsewhere, or with which libraries",
@@ -58,7 +58,7 @@ MODULES: Table = {
     **used("the order of the modules and their folders", "type", "path"),
     **harmless("names and notes", "idx", "name"),
     **refused(
-        "what a module is called with is not supported", "remove it, or use a model of plain texts",
+        "arguments for calling a module are not supported", "remove them, or use a model for plain texts",
         "kwargs", served=(None, [], ["quantization"]),
     ),
 }  # fmt: skip

@@ -31,7 +31,7 @@ TOKENIZER_CONFIG: Table = {
         "keep_accents", "split_by_punct",
     ),
     **used("whether the texts of a pair have segments", "model_input_names"),
-    **used("what pairs stand in, only of rerankers that read messages", "chat_template"),
+    **used("the template for pairs, only for rerankers that read messages", "chat_template"),
     **used("the tokens for gaps of T5, without a tokenizer.json", "extra_ids"),
     **used("the rules for tweets of BertweetTokenizer, refused if true", "normalization"),
     **used("refused without a tokenizer.json, and otherwise unused, as in transformers",
@@ -47,12 +47,12 @@ TOKENIZER_CONFIG: Table = {
         "pad_to_max_length",
     ),
     **harmless(
-        "a setting of calls that are not made here",
+        "only for calls that headlight does not make",
         *("max_length", "stride", "truncation", "truncation_strategy", "return_*", "use_fast", "verbose"),
         *("is_split_into_words", "device_map", "from_slow", "trust_remote_code", "fix_mistral_regex"),
     ),
     **harmless(
-        "only for text made of ids, which has the spaces of the tokenizer's decoder",
+        "only for decoding ids, where the tokenizer's decoder sets the spaces",
         "clean_up_tokenization_spaces*", "spaces_between_special_tokens", "wordpieces_prefix", "errors",
     ),
     **harmless(
@@ -60,7 +60,7 @@ TOKENIZER_CONFIG: Table = {
         "use_default_system_prompt",
     ),
     **harmless(
-        "of classes of tokenizers that are refused, and unused by the others",
+        "only for tokenizer classes that are refused",
         *("do_word_tokenize", "do_subword_tokenize", "word_tokenizer_type", "subword_tokenizer_type"),
         *("mecab_kwargs", "sudachi_kwargs", "jumanpp_kwargs", "do_convert_rare_words"),
     ),

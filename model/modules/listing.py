@@ -57,12 +57,11 @@ def read_modules(folder: Path, file: Path) -> Modules:
         return _read_routes(_inside(folder, named[0][1], file))
     if not _served(kinds):
         raise CheckpointError(
-            f"{file} lists {_listed(last)}: headlight serves one Transformer, then at most one Pooling, or "
-            f"one {STATIC}, then any of {', '.join(AFTER)} and, after a Pooling, at last a {AUTOENCODER}, up "
-            f"to {_MODULES} modules in all; or one Transformer and one SpladePooling or LogitScore; or one "
-            "Transformer, Dense layers, "
-            f"{MASK} and Normalize; or one Router. A model with others is served as an ONNX graph that "
-            "returns sentence_embedding, in a folder without modules.json."
+            f"{file} lists {_listed(last)}: headlight serves a Transformer and at most one Pooling, or a "
+            f"{STATIC}, then any of {', '.join(AFTER)}, and after a Pooling, at the end, a {AUTOENCODER}, "
+            f"at most {_MODULES} modules in all; or a Transformer and a SpladePooling or a LogitScore; or a "
+            f"Transformer, Dense layers, {MASK} and Normalize; or a Router. To serve other modules, export "
+            "the model as an ONNX graph that returns sentence_embedding, to a folder without modules.json."
         )
     # The folders come last: following the links of one takes longer than reading its kind.
     subfolders = [_inside(folder, path, file) for _, path in named]
@@ -116,7 +115,7 @@ def _read_routes(folder: Path) -> Modules:
         told = "; ".join(f"{shown(name)}: {_listed(modules)}" for name, modules in list(kinds.items())[:8])
         raise CheckpointError(
             f"{file}: structure routes {told}; headlight serves a Router with query: {_TABLE} and document: "
-            f"{', '.join(_SPARSE)}: save the two routes as models of their own."
+            f"{', '.join(_SPARSE)}: save the two routes as separate models."
         )
     if parameters.get("route_mappings"):
         raise CheckpointError(

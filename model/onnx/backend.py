@@ -219,7 +219,7 @@ def find_precision(opened: Graph, file: OnnxFile, *, on_cpu: bool) -> Precision:
     if precision.saturates and on_cpu and not has_exact_eight_bits():
         way_out = _exact_beside(file) if told is None else "export it again with --quantize int8 --for any"
         raise CheckpointError(
-            f"{file.path} is for {precision.processors}, and {NO_VNNI}: {way_out}, or run it on a processor "
+            f"{file.path} is for {precision.processors}, but {NO_VNNI}: {way_out}, or run it on a processor "
             "with VNNI."
         )
     return precision
@@ -250,7 +250,7 @@ def check_fits(opened: Graph, folder: ModelFolder) -> None:
     if (sorted(opened.inputs), sorted(opened.outputs)) != tuple(map(sorted, names)):
         raise CheckpointError(
             f"{path} does not have the {config.num_layers} layers of {_config(folder)}: the two files do not "
-            "belong together, export the model again."
+            "belong together; export the model again."
         )
     heads = {graph.queries(i): config.within(config.layer(i)).head_size for i in config.attending}
     sizes = {graph.state(0): config.hidden_size, **heads}
@@ -259,7 +259,7 @@ def check_fits(opened: Graph, folder: ModelFolder) -> None:
         if found != size:
             raise CheckpointError(
                 f"{path} returns {name} with {found} components, but {_config(folder)} says {size}: the two "
-                "files do not belong together, export the model again."
+                "files do not belong together; export the model again."
             )
 
 

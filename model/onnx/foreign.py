@@ -28,7 +28,7 @@ def check_foreign(opened: Graph, folder: ModelFolder) -> None:
         )
     if others := [f"{name} as {x.type}" for name, x in opened.inputs.items() if x.type not in _INTEGERS]:
         raise CheckpointError(
-            f"{opened.path} takes {', '.join(others)}; tokens are int64 or int32: export the model with "
+            f"{opened.path} takes {', '.join(others)}; inputs must be int64 or int32: export the model with "
             "`headlight export`."
         )
     if not states:
@@ -37,8 +37,8 @@ def check_foreign(opened: Graph, folder: ModelFolder) -> None:
     if isinstance(size, int) and size != folder.config.hidden_size:
         raise CheckpointError(
             f"{opened.path} returns hidden states with {size} components, but "
-            f"{folder.layout.transformer / 'config.json'} says {folder.config.hidden_size}: the two files do "
-            "not belong together, export the model again."
+            f"{folder.layout.transformer / 'config.json'} says {folder.config.hidden_size}: the two files "
+            "do not belong together; export the model again."
         )
 
 

@@ -44,8 +44,9 @@ def _with_found_pooling(opened: Graph, folder: ModelFolder) -> ModelFolder:
         if all(_is_near(_pooled(hidden, want), vector) for hidden, vector in pairs):
             return replace(folder, layout=replace(folder.layout, pooling=(mode,), normalize=normalize))
     raise CheckpointError(
-        f"{opened.path} returns {graph.SENTENCE}, which is none of the poolings {', '.join(MODES)} of its "
-        f"hidden states: add the modules.json of sentence-transformers to {folder.path}, with its folders."
+        f"{opened.path} returns {graph.SENTENCE}, which matches no pooling of its hidden states "
+        f"({', '.join(MODES)}): add the modules.json of sentence-transformers and its folders to "
+        f"{folder.path}."
     )
 
 
@@ -56,7 +57,7 @@ def _with_vector_alone(opened: Graph, folder: ModelFolder) -> ModelFolder:
     """
     layout, modules = folder.layout, folder.path / "modules.json"
     if (needs := _needs_states(folder)) is not None:
-        raise CheckpointError(f"{opened.path} returns {graph.SENTENCE} alone, and {needs}: {_EXPORT}.")
+        raise CheckpointError(f"{opened.path} returns only {graph.SENTENCE}, but {needs}: {_EXPORT}.")
     vectors = [_run(opened, folder, text, (graph.SENTENCE,))[0] for text in _TEXTS]
     size = len(vectors[0]) if vectors[0].ndim == 1 else 0
     steps = [step for step in folder.dense if not isinstance(step, First)]
@@ -71,8 +72,8 @@ def _with_vector_alone(opened: Graph, folder: ModelFolder) -> ModelFolder:
     normalizes = layout.normalize or bool(steps and isinstance(steps[-1], UnitLength))
     if normalizes and not has_unit_length and layout.weighted:
         raise CheckpointError(
-            f"{opened.path} returns {graph.SENTENCE} without the Normalize of {modules}, so it may leave "
-            f"other modules out, too: {_EXPORT}."
+            f"{opened.path} returns {graph.SENTENCE} without the Normalize of {modules}, and may leave out "
+            f"other modules, too: {_EXPORT}."
         )
     dense: tuple[Step, ...] = ()
     normalize, truncate = normalizes or has_unit_length, layout.truncate_dim
@@ -99,7 +100,10 @@ def _needs_states(folder: ModelFolder) -> str | None:
     if folder.autoencoder is not None:
         return f"{folder.path} has a SparseAutoEncoder, which needs vectors pooled as the folder says"
     if not folder.layout.include_prompt:
-        return f"the Pooling of {folder.path} has include_prompt false, which leaves tokens out of the vector"
+        return (
+            f"the Pooling of {folder.path} has include_prompt false, which leaves the prompt's tokens out "
+            "of the vector"
+        )
     return None
 
 

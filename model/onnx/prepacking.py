@@ -37,8 +37,8 @@ def prepack(graph: Path, folder: Path | None) -> Path | None:
     needed = int(_ROOM * sum(file.stat().st_size for file in graph.parent.glob(f"{graph.name}*")))
     if (free := shutil.disk_usage(folder).free) < needed:
         log.warning(
-            "%s has %d MB free of the %d that packed weights may need: each process packs its own, which "
-            "takes more memory",
+            "%s has %d MB free, but packed weights may need %d MB: each process packs its own, which takes "
+            "more memory",
             folder,
             free >> 20,
             needed >> 20,

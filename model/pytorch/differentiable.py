@@ -137,4 +137,4 @@ def _compare(function: str, first: Tensor, second: Tensor) -> Tensor:
         case "manhattan":
             return -(first - second).abs().sum(-1)
         case _:
-            raise ValueError(f"{function} is no function of two vectors")
+            raise ValueError(f"{function} is not a function of two vectors")

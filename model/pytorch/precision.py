@@ -93,8 +93,8 @@ class Precision:
         except NoKernels as error:
             if self.rounds_weights:
                 raise Unsupported(
-                    f"dtype {self.name} cannot run this model, because its native kernels cannot: {error}; "
-                    "choose float32 or bfloat16, or auto.",
+                    f"dtype {self.name} needs the native kernels, which cannot run this model: {error}; "
+                    "choose float32, bfloat16 or auto.",
                     field="dtype",
                 ) from error
             self._convert(encoder, stored)
@@ -141,5 +141,5 @@ def _find_eight_bits(head_size: int, *, native: bool) -> tuple[Kernels, torch.dt
         except NoKernels as error:
             reason = str(error)
     raise Unsupported(
-        f"dtype {_EIGHT_BITS} cannot run here: {reason}; choose float32 or bfloat16, or auto.", field="dtype"
+        f"dtype {_EIGHT_BITS} cannot run here: {reason}; choose float32, bfloat16 or auto.", field="dtype"
     )

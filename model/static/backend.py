@@ -41,8 +41,8 @@ class StaticBackend:
     ) -> None:
         if dtype not in ("auto", "float32"):
             raise Unsupported(
-                f"dtype is {dtype}, but {folder.path} is a table of token vectors, whose means are computed "
-                "in float32: choose auto or float32.",
+                f"dtype is {dtype}, but {folder.path} is a table of token vectors, which is computed in "
+                "float32: choose auto or float32.",
                 field="dtype",
             )
         self.budget = _BUDGET
@@ -110,7 +110,9 @@ class StaticBackend:
             total: FloatArray = np.add.reduce(parts, axis=0, dtype=np.float64).astype(np.float32)
             return total / np.float32(count)
         if len(ids) * self._table.size > _MOST_NUMBERS:
-            raise OutOfMemory(f"{len(ids)} tokens of {self._table.size} numbers are pooled at once")
+            raise OutOfMemory(
+                f"pooling {len(ids)} tokens of {self._table.size} numbers at once takes too much memory"
+            )
         states = self._table.vectors(ids)
         pooled: FloatArray = Bags([0], [len(states)], want.skip, NUMPY).pool(lambda _: states, want)[0]
         return pooled

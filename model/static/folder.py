@@ -41,16 +41,16 @@ def read_static(path: Path, *, strict: bool = False) -> tuple[ModelFolder, Token
     layout = read_layout(path)
     if layout.roles:
         raise CheckpointError(
-            f"{path} says that it is a model of late interaction, and modules.json lists StaticEmbedding, "
-            "which has no vectors of tokens in a text: use the files of one model."
+            f"{path} says that it is a late-interaction model, but modules.json lists StaticEmbedding, "
+            "which cannot return token vectors: use files from the same model."
         )
     folder = layout.transformer
     account(path, layout, config=False, strict=strict)
     file = folder / "tokenizer.json"
     if not present(file):
         raise CheckpointError(
-            f"{folder} has no tokenizer.json, and a table of token vectors is served with its own: fetch the "
-            "model again, or save it again with model2vec or sentence-transformers."
+            f"{folder} has no tokenizer.json, which a table of token vectors needs: fetch the model again, "
+            "or save it again with model2vec or sentence-transformers."
         )
     saved = read_tokenizer(file)
     vocabulary = saved.get_vocab_size()
@@ -70,8 +70,8 @@ def read_static(path: Path, *, strict: bool = False) -> tuple[ModelFolder, Token
     )
     if tokenizer.vocab_size > table.tokens:
         raise CheckpointError(
-            f"{path}: the tokenizer has ids up to {tokenizer.vocab_size - 1}, but the table has vectors of "
-            f"{table.tokens} tokens: use the tokenizer and the weights of one model."
+            f"{path}: the tokenizer has ids up to {tokenizer.vocab_size - 1}, but the table has vectors for "
+            f"only {table.tokens} tokens: use the tokenizer and the weights of the same model."
         )
     if own:
         tokenizer.dropped = unknown_token(saved)
@@ -112,8 +112,8 @@ def _with_norm(path: Path, file: Path, config: Mapping[str, Any], layout: Layout
         return replace(layout, normalize=normalize)
     if layout.normalize != normalize and not layout.steps:
         raise CheckpointError(
-            f"{file}: normalize is {str(normalize).lower()}, and {modules} lists "
+            f"{file}: normalize is {str(normalize).lower()}, but {modules} lists "
             f"{'a' if layout.normalize else 'no'} Normalize: model2vec and sentence-transformers would make "
-            "different vectors; write the same into both."
+            "different vectors; make the two files agree."
         )
     return layout

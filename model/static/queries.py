@@ -107,8 +107,8 @@ def with_query_table(folder: ModelFolder, backend: B) -> B | QueryTable:
     tokenizer = _read_tokenizer(layout.queries, folder.tokenizer.max_length)
     if tokenizer.vocab_size > size:
         raise CheckpointError(
-            f"{layout.queries}: the tokenizer has {tokenizer.vocab_size} tokens, and its weights are of "
-            f"{size}: use the tokenizer and the weights of one model."
+            f"{layout.queries}: the tokenizer has {tokenizer.vocab_size} tokens, but there are weights for "
+            f"only {size}: use the tokenizer and the weights of the same model."
         )
     folder.tokenizer.roles["query"] = tokenizer
     most = None if layout.splade is None else layout.splade.most
@@ -120,12 +120,12 @@ def _read_weights(folder: Path, size: int) -> FloatArray:
     config, file = folder / "config.json", folder / "model.safetensors"
     if (path := read_json(config, optional=True).get("path")) is not None:
         raise CheckpointError(
-            f"{config}: path is {shown(path)}, and weights are read of model.safetensors alone: load the "
+            f"{config}: path is {shown(path)}, but weights are read only from model.safetensors: load the "
             "model with sentence-transformers, and save it again."
         )
     if not present(file):
         raise CheckpointError(
-            f"{folder} has no model.safetensors with the weights of words in queries: fetch the model again, "
+            f"{folder} has no model.safetensors with the token weights for queries: fetch the model again, "
             "with all its files."
         )
     tensors = read_layer(file, size)
@@ -133,13 +133,13 @@ def _read_weights(folder: Path, size: int) -> FloatArray:
     if weights is None or len(tensors) > 1 or weights.shape != (size,):
         shapes = {name: array.shape for name, array in tensors.items()}
         raise CheckpointError(
-            f"{file} has the tensors {shown(shapes)}; it must be {_TENSOR} of {size} words, as many as the "
-            "vectors of documents have: use the files of one model."
+            f"{file} has the tensors {shown(shapes)}; it must have only {_TENSOR}, with a weight for each "
+            f"of the {size} words in the vectors of documents: use files from the same model."
         )
     if weights.min() < 0:
         raise CheckpointError(
-            f"{file}: {_TENSOR} has {weights.min():.4g}, and weights of words must be at least 0: use a "
-            "model that was trained so."
+            f"{file}: {_TENSOR} has the weight {weights.min():.4g}; every weight must be at least 0: use a "
+            "model that was trained without negative weights."
         )
     return weights
 

@@ -71,9 +71,9 @@ def read_table(folder: Path, vocabulary: int) -> TokenTable:
     unknown = sorted(tensors.keys() - {name, *further})
     if name not in tensors or unknown:
         raise CheckpointError(
-            f"{file} has the tensors {shown(sorted(tensors))}; a table of token vectors is {MODEL2VEC}, with "
-            f"mapping and weights or without, or {SENTENCE_TRANSFORMERS} alone: use the file that model2vec "
-            "or sentence-transformers has saved."
+            f"{file} has the tensors {shown(sorted(tensors))}; a table of token vectors has {MODEL2VEC} "
+            f"and, optionally, mapping and weights, or has only {SENTENCE_TRANSFORMERS}: use the file that "
+            "model2vec or sentence-transformers has saved."
         )
     rows, mapping, weights = tensors[name], tensors.get("mapping"), tensors.get("weights")
     _check(file, name, rows, 2, ("f", "i"))
@@ -82,8 +82,8 @@ def read_table(folder: Path, vocabulary: int) -> TokenTable:
         mapping = mapping.astype(np.int64, copy=False)
         if len(mapping) and not 0 <= mapping.min() <= mapping.max() < len(rows):
             raise CheckpointError(
-                f"{file}: mapping names the rows {mapping.min()} to {mapping.max()}, and {name} has "
-                f"{len(rows)}: use the file that model2vec has saved."
+                f"{file}: mapping names the rows {mapping.min()} to {mapping.max()}, but {name} has "
+                f"{len(rows)} rows: use the file that model2vec has saved."
             )
     if weights is not None:
         _check(file, "weights", weights, 1, ("f",))
@@ -92,8 +92,8 @@ def read_table(folder: Path, vocabulary: int) -> TokenTable:
     counts = {table.tokens, *(() if weights is None else (len(weights),))}
     if counts != {vocabulary} and not (name == SENTENCE_TRANSFORMERS and table.tokens > vocabulary):
         raise CheckpointError(
-            f"{file} has vectors or weights of {' and '.join(map(str, sorted(counts)))} tokens, and the "
-            f"tokenizer {vocabulary} tokens: use the tokenizer and the weights of one model."
+            f"{file} has vectors or weights for {' and '.join(map(str, sorted(counts)))} tokens, but the "
+            f"tokenizer has {vocabulary} tokens: use the tokenizer and the weights of the same model."
         )
     return table
 
@@ -129,7 +129,7 @@ def _read(file: Path) -> Mapping[str, NDArray[Any]]:
             types = {tensors.get_slice(name).get_dtype() for name in names}
             if unlike := types - {*_FLOATS, *_WHOLE_NUMBERS}:
                 raise CheckpointError(
-                    f"{file} has a tensor of {', '.join(sorted(unlike))}, which is none of "
+                    f"{file} has a tensor of {', '.join(sorted(unlike))}, which is not one of "
                     f"{', '.join((*_FLOATS, *_WHOLE_NUMBERS))}: save the table in float32."
                 )
             if "BF16" not in types:

@@ -89,8 +89,8 @@ def parse_template(source: str, variables: Mapping[str, Any], *, structured: boo
     plain = _split(render((None, *_MARKS[1:])))
     if missing := [_ROLES[role] for role in (1, 2) if role not in plain]:
         raise CheckpointError(
-            f"does not render the content of messages of the role {' and '.join(missing)}, which the texts "
-            "of a pair become: use a template with both roles"
+            f"does not render messages with the role {' and '.join(missing)}, which hold the texts of a "
+            "pair: use a template with both roles"
         )
     instructed = _instructed(render) or plain
     given = [("", *probe[1:]) for probe in _PROBES] + (list(_PROBES) if 0 in instructed else [])
@@ -101,8 +101,8 @@ def parse_template(source: str, variables: Mapping[str, Any], *, structured: boo
         if [template.render(*probe).text for probe in given] == expected:
             return template
     raise CheckpointError(
-        "changes the texts of a pair, or what is around them by what they say, and only templates are served "
-        "that put them in their places: use a template that does no more"
+        "changes the texts of a pair, or writes something else around them depending on what they say: use "
+        "a template that only inserts the texts"
     )
 
 
@@ -161,8 +161,8 @@ def _renderer(
             rendered = template.render(messages=messages, **given)
         except Exception as error:
             raise CheckpointError(
-                f"cannot be rendered for a query and a document: {reason(error)}; use a template with "
-                "messages of the roles query and document"
+                f"cannot be rendered for a query and a document: {reason(error)}; use a template for "
+                "messages with the roles query and document"
             ) from error
         if len(rendered) > _LONGEST:
             raise CheckpointError(f"makes {len(rendered)} characters; the limit is {_LONGEST}: shorten it")

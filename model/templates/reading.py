@@ -28,8 +28,8 @@ def find_template(folder: Path, settings: Mapping[str, Any]) -> tuple[Path, str]
         given = named[0].get("template") if named else None
     if not isinstance(given, str):
         raise CheckpointError(
-            f"{settings_file}: chat_template is {shown(given)}, and the modality_config of the transformer "
-            f"has messages, which need one: add {_FILE} to the folder."
+            f"{settings_file}: chat_template is {shown(given)}, but the modality_config of the transformer "
+            f"has messages, which need a template: add {_FILE} to the folder."
         )
     return settings_file, given
 

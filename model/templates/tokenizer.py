@@ -39,8 +39,8 @@ class TemplateTokenizer(TextTokenizer):
         self.added = len(self._whole.encode(template.render("", "", "").text, add_special_tokens=False))
         if self.added >= self.max_length:
             raise CheckpointError(
-                f"has {self.added} tokens, and the model reads {self.max_length}: no room for a query and a "
-                "document: use a shorter template, or raise the limit"
+                f"has {self.added} tokens, but the model reads at most {self.max_length}, which leaves no "
+                "room for a query and a document: use a shorter template, or raise the limit"
             )
 
     @property

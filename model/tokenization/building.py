@@ -36,7 +36,7 @@ from model.tokenization.vocabulary import SPACES, build_codes, read_lines, read_
 log = logging.getLogger(__name__)
 
 Settings = Mapping[str, Any]
-_OWN = "use the files of one model, or save the tokenizer again with transformers"
+_OWN = "use files from the same model, or save the tokenizer again with transformers"
 _SETTINGS = "tokenizer_config.json"
 
 
@@ -142,7 +142,7 @@ def _build(folder: Path, name: str, settings: Settings) -> tuple[Path, Tokenizer
         raise
     except BaseException as error:  # the library raises bare Exception, and its panics not even that
         files = " and ".join(str(folder / name) for name in kind.files)
-        raise CheckpointError(f"{files} make no tokenizer: {reason(error)}; {_OWN}.") from error
+        raise CheckpointError(f"no tokenizer can be made from {files}: {reason(error)}; {_OWN}.") from error
     log.info("%s has no tokenizer.json: built a %s from %s", folder, name, " and ".join(kind.files))
     return folder / kind.files[0], tokenizer
 

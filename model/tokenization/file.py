@@ -246,7 +246,7 @@ def check_agreement(tokenizer: Tokenizer, settings: Mapping[str, Any], names: It
     for name in given:
         if settings[name] != _DOES[name](steps):
             raise CheckpointError(
-                f"{name} is {json.dumps(settings[name])}, and tokenizer.json does otherwise: save the "
+                f"{name} is {json.dumps(settings[name])}, but tokenizer.json does not do this: save the "
                 "tokenizer again with transformers, with this setting."
             )
 

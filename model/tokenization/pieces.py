@@ -121,8 +121,8 @@ def _build(
     if vocabulary[tokens["unk_token"]] != unknown:
         actual = vocabulary[tokens["unk_token"]]
         raise CheckpointError(
-            f"{file}: the piece {shown(tokens['unk_token'])} has the id {actual}, which must be {unknown} "
-            "for this kind of model: replace it with the model's own file."
+            f"{file}: the piece {shown(tokens['unk_token'])} has the id {actual}; for this kind of model, "
+            f"the id must be {unknown}: replace it with the model's own file."
         )
     tokenizer = Tokenizer(models.Unigram(scores, unk_id=unknown, byte_fallback=False))
     if model.characters:

@@ -84,14 +84,14 @@ class RoleTokenizer:
         special = tokenizer.num_special_tokens_to_add(is_pair=False) + inserted
         if self.max_length <= special:
             raise CheckpointError(
-                f"{file}: texts of a role in late interaction have {self.max_length} tokens, of which "
-                f"{special} are special: no room for text."
+                f"{file}: queries or documents may have {self.max_length} tokens, but {special} special "
+                "tokens are added, which leaves no room for text."
             )
         if rules.pooling is not None and self.max_length > _MOST_POOLED:
             raise CheckpointError(
-                f"{file}: texts of a role have up to {self.max_length} tokens, and HierarchicalTokenPooling "
-                f"is served of at most {_MOST_POOLED}: set document_length, or query_length, beside the "
-                "transformer."
+                f"{file}: queries or documents may have {self.max_length} tokens, but "
+                f"HierarchicalTokenPooling is served for at most {_MOST_POOLED}: set document_length or "
+                "query_length in the transformer's folder."
             )
         self._inserted = inserted
         self._texts = TextTokenizer(tokenizer, self.max_length - inserted, slow=slow, side=side)

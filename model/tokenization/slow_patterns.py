@@ -96,8 +96,8 @@ class SlowPattern:
         """Say how slow the expression is, and what follows from that."""
         return (
             f"the expression {_named(self.expression)} may take {self.seconds([20_000]):.2g} s for 20,000 "
-            f"{self._hard} in a row; inputs for which it may take more than {limit_s:g} s, as for "
-            f"{self.length(limit_s)}, are refused"
+            f"{self._hard} in a row; the limit is {limit_s:g} s, so inputs with more than "
+            f"{self.length(limit_s)} in a row are refused"
         )
 
 
@@ -119,11 +119,11 @@ class SlowPatterns:
         found = cls([*_slow(tokenizer.normalizer, tokenizer.pre_tokenizer)])
         if found.shortest is not None and found.shortest < _LEAST:
             raise CheckpointError(
-                f"all {len(found._patterns)} slow expressions may take more than {STEP_S:g} s for "
+                f"all {len(found._patterns)} slow expressions together may take more than {STEP_S:g} s for "
                 f"{found.shortest} characters"
             )
         for one in _slow(tokenizer.decoder):
-            raise _refused(one.expression, "its time grows faster than a text, and it is in the decoder")
+            raise _refused(one.expression, "it is in the decoder, and its time grows faster than the text")
         return found
 
     def check(self, texts: Sequence[str], field: str) -> None:
@@ -142,7 +142,9 @@ def _slow(*components: Any) -> Iterator[SlowPattern]:
     until = time.thread_time() + _MEASURING_ALL_S
     for expression in dict.fromkeys(expressions(part for one in described for part in parts(one))):
         if time.thread_time() > until:
-            raise _refused(expression, "so do those before it, for which it was not even tried")
+            raise _refused(
+                expression, "it was not tried, because the expressions before it take too long as well"
+            )
         if (slow := _measure(expression)) is not None:
             yield slow
 

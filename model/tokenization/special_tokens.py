@@ -17,7 +17,7 @@ _MOST = 10_000
 _LONGEST = 1000
 _CHARACTERS = 2**20
 """The most that all added tokens may have; searching texts for them takes 70 bytes for each character."""
-_OWN = "use the files of one model, or save the tokenizer again with transformers"
+_OWN = "use files from the same model, or save the tokenizer again with transformers"
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class SpecialTokens:
         for name, number in self.ids.items():
             if (actual := tokenizer.token_to_id(name)) != number:
                 raise CheckpointError(
-                    f"{self.file}: the added token {shown(name)} has the id {number}, but is number {actual} "
-                    f"of the vocabulary: {_OWN}."
+                    f"{self.file}: the added token {shown(name)} has the id {number}, but the vocabulary "
+                    f"gives it the id {actual}: {_OWN}."
                 )
 
 

@@ -143,8 +143,8 @@ class TextTokenizer:
         special = tokenizer.num_special_tokens_to_add(is_pair=True)
         if max_length <= special:
             raise CheckpointError(
-                f"{path}: the model reads {max_length} tokens, and {special} of a pair are special: no room "
-                "for text."
+                f"{path}: the model reads at most {max_length} tokens, but a pair has {special} special "
+                "tokens, which leaves no room for text."
             )
         if lower_case:
             present = [tokenizer.normalizer] if tokenizer.normalizer is not None else []

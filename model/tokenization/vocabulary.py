@@ -79,8 +79,8 @@ def read_merges(path: Path, vocabulary: Mapping[str, int]) -> list[tuple[str, st
         pair = line.rstrip("\r").split(" ")
         if len(pair) != 2 or any(token not in vocabulary for token in (*pair, "".join(pair))):
             raise CheckpointError(
-                f"{path}: line {number} is {shown(line)}; it must be two tokens of vocab.json that make a "
-                f"third, with a space between them: {_OWN}."
+                f"{path}: line {number} is {shown(line)}; it must be two tokens of vocab.json, separated by "
+                f"a space, that together make a third: {_OWN}."
             )
         merges.append((pair[0], pair[1]))
     return merges
@@ -96,8 +96,8 @@ def _read_counted(path: Path, first: Iterable[str]) -> dict[str, int]:
         token, _, _ = line.strip().rpartition(" ")
         if not token or token in vocabulary or len(vocabulary) > _MOST_TOKENS:
             raise CheckpointError(
-                f"{path}: line {number} is {shown(line)}; it must be a token that no other line has and its "
-                f"count, on at most {_MOST_TOKENS} lines: {_OWN}."
+                f"{path}: line {number} is {shown(line)}; it must be a token that is on no other line, and "
+                f"its count; at most {_MOST_TOKENS} lines are allowed: {_OWN}."
             )
         _check_token(path, token)
         vocabulary[token] = len(vocabulary)
@@ -125,8 +125,8 @@ def build_codes(folder: Path, settings: Mapping[str, Any], tokens: SpecialTokens
     """
     if settings.get("normalization"):
         raise CheckpointError(
-            f"normalization is {shown(settings['normalization'])}, whose rules for tweets are not supported: "
-            "set it to false, and send texts that are normalized."
+            f"normalization is {shown(settings['normalization'])}, but its rules for tweets are not "
+            "supported: set it to false, and send texts that are already normalized."
         )
     file = folder / "vocab.txt"
     roles = ("bos_token", "pad_token", "eos_token", "unk_token")

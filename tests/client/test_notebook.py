@@ -138,7 +138,7 @@ def test_refusals_reach_the_page(client: Headlight, sent: list[tuple[Any, list[b
     (refused, (content,)), (unknown, nothing) = sent
     assert refused["status"] == 422
     assert json.loads(content)["status"] == 422
-    assert (unknown["error"], nothing) == ("The explorer does not ask /metrics.", [])
+    assert (unknown["error"], nothing) == ("The explorer does not use the route /metrics.", [])
 
 
 def test_the_page_reads_when_to_come_back(sent: list[tuple[Any, list[bytes]]]) -> None:

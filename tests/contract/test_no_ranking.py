@@ -53,9 +53,15 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        *((name, f"config.json says '{kind}', which is no") for name, kind in ARCHITECTURES.items()),
+        *(
+            (name, f"its architecture in config.json, '{kind}', is no")
+            for name, kind in ARCHITECTURES.items()
+        ),
         ("renamed", RENAMED),
-        ("stripped", "config.json names one label, as that of a cross-encoder does, but says 'BertModel'"),
+        (
+            "stripped",
+            "config.json names one label, as for a cross-encoder, but its architecture is 'BertModel'",
+        ),
     ],
 )
 def test_what_cannot_rank_says_why(name: str, reason: str, service: Service) -> None:

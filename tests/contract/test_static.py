@@ -147,7 +147,7 @@ def test_a_damaged_folder_ends_the_start(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").unlink()
     with serve(model=tmp_path, wait=False, exit_code=1) as service:
         service.wait()
-        assert "has no tokenizer.json, and a table of token vectors is served with its own" in service.log
+        assert "has no tokenizer.json, which a table of token vectors needs: " in service.log
         assert "Traceback" not in service.log
 
 

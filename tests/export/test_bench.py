@@ -59,7 +59,7 @@ def test_a_table_and_bars_are_printed(service: Service, capsys: pytest.CaptureFi
 def test_what_is_refused_is_not_measured(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
     """Without its key, with another model, and where nothing listens."""
     asked = target(service, key=None)
-    with pytest.raises(LoadError, match=r"no text was encoded: HTTP/1.1 401"):
+    with pytest.raises(LoadError, match=r"the service encoded no text: HTTP/1.1 401"):
         measure(asked.address, [asked.request("a")], 1, 0.2)
     assert main([asked.url, "--key", KEY, "--model", "another"]) == 1
     assert f"bench: {asked.url} does not serve another.\n" in capsys.readouterr().err
@@ -75,7 +75,7 @@ def test_flags_of_a_url_without_one_are_refused(flag: str, capsys: pytest.Captur
     """`--model FOLDER` would measure the embedded model."""
     with pytest.raises(SystemExit, match="2"):
         main([flag, "x"])
-    assert "--model and --key are for a URL" in capsys.readouterr().err
+    assert "--model and --key are only for a URL" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

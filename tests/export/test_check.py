@@ -158,7 +158,7 @@ BAD: dict[str, tuple[Damage, str]] = {
     "no tokenizer": (content(b"{")("tokenizer.json"), "tokenizer.json cannot be read: "),
     "a tokenizer of more words": (
         tokenizer(lambda t: t["model"]["vocab"].update(far=92)),
-        "the tokenizer has 93 tokens, but the model embeds 92: ",
+        "the tokenizer has 93 tokens, but the model has embeddings for only 92: ",
     ),
     "another family": (config(model_type="falcon"), "model_type 'falcon' is not one of "),
     "a setting that is refused": (config(**{REFUSED: {"a": 1}}), f"config.json: {REFUSED} is {{'a': 1}}; "),

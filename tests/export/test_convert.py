@@ -109,7 +109,10 @@ def test_code_in_a_pickle_does_not_run(how: str, pickled: Path, tmp_path: Path) 
         ),
         (lambda folder: torch.save([1], folder / "pytorch_model.bin"), "has no table of tensors"),
         (lambda folder: torch.save({}, folder / "pytorch_model.bin"), "but the weights lack pooler"),
-        (lambda folder: (folder / "pytorch_model.bin").write_bytes(b"PK"), "is damaged, or has more than"),
+        (
+            lambda folder: (folder / "pytorch_model.bin").write_bytes(b"PK"),
+            "is damaged, or contains more than",
+        ),
     ],
 )
 def test_what_cannot_be_converted_is_told(

@@ -280,7 +280,7 @@ def test_a_graph_without_weights_is_not_exported(
     shutil.copytree(flat, tmp_path / "graph")
     (tmp_path / "graph/model.safetensors").rename(tmp_path / "graph/model.onnx")
     assert main([str(tmp_path / "graph"), str(tmp_path / "new")]) == 1
-    told = f"export: {tmp_path}/graph has a graph and no weights to make another of: serve it as it is.\n"
+    told = f"export: {tmp_path}/graph has a graph but no weights to export: serve it as it is.\n"
     assert capsys.readouterr().err.endswith(told)
     assert not (tmp_path / "new").exists()
 

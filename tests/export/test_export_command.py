@@ -16,7 +16,7 @@ from export.__main__ import main
         (["a", "b", "--dtype", "bfloat16"], "'bfloat16'"),
         (["a", "b", "--quantize", "int4"], "'int4'"),
         (["a", "b", "--quantize", "int8", "--dtype", "float16"], "remove --dtype float16"),
-        (["a", "b", "--for", "vnni"], "--for vnni says what an int8 graph is for: add --quantize int8"),
+        (["a", "b", "--for", "vnni"], "--for vnni applies only to int8 graphs: add --quantize int8"),
         (["a", "b", "--quantize", "int8", "--for", "avx2"], "'avx2'"),
         (["a", "b", "--nothing"], "--nothing"),
     ],

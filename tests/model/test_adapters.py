@@ -101,5 +101,5 @@ def test_impossible_adapters_are_refused(fields: dict[str, Any], said: str) -> N
 @pytest.mark.parametrize("other", [{"embedding_size": 10}, {"layers": (LayerConfig(mixture=Mixture(4, 2)),)}])
 def test_weights_that_cannot_have_adapters_are_refused_beside_them(other: dict[str, Any]) -> None:
     """No family has both, and leaving an update out would change what is computed."""
-    with pytest.raises(CheckpointError, match="adapters update linear layers and tables of embeddings"):
+    with pytest.raises(CheckpointError, match="adapters can update only linear layers and embedding tables"):
         make(**other)

@@ -17,7 +17,9 @@ SIZES: dict[str, Any] = {
     "num_heads": 3,
     "intermediate_size": 20,
 }
-OWNED = "shared must name, for each layer, a layer up to itself that has weights of its own"
+OWNED = (
+    "shared must name, for each layer, a layer with weights of its own: the layer itself or an earlier one"
+)
 
 
 @pytest.mark.parametrize(
@@ -50,9 +52,9 @@ OWNED = "shared must name, for each layer, a layer up to itself that has weights
         ({"num_kv_heads": 2}, "num_heads 3 is not a multiple of num_kv_heads 2"),
         (
             {"max_positions": 2, "position_offset": 2},
-            "max_positions is 2, and the first position is 2: no position is left for a token",
+            "max_positions is 2, but the first position is 2: no position is left for a token",
         ),
-        ({"relative_bias": RelativeBias(), "alibi": True}, "only one can be added"),
+        ({"relative_bias": RelativeBias(), "alibi": True}, "only one of them can be set"),
         *(
             ({"disentangled": Disentangled(), **change}, "compares positions with plain queries and keys")
             for change in (
@@ -63,17 +65,20 @@ OWNED = "shared must name, for each layer, a layer up to itself that has weights
                 {"layers": (LayerConfig(rotary=Rotary.of(4)),)},
             )
         ),
-        ({"layers": (LayerConfig(convolution=Convolution(3, 5)),)}, "a convolution has 5 groups, of which"),
+        (
+            {"layers": (LayerConfig(convolution=Convolution(3, 5)),)},
+            "is not a multiple of the 5 groups of a convolution",
+        ),
         ({"layers": ()}, "layers has 0 entries; num_layers is 2"),
         ({"layers": (LayerConfig(),) * 3}, "layers has 3 entries; num_layers is 2"),
         (
             {"layers": (LayerConfig(), LayerConfig(rotary=Rotary.of(6)))},
-            "rotary positions turn 6 components, and a head has 4",
+            "rotary positions rotate 6 components, but a head has only 4",
         ),
         *(({"shared": shared}, OWNED) for shared in ((0,), (0, 0, 0), (1, 1), (0, 2), (0, -1), (1, 0))),
         (
             {"shared": (0, 0), "layers": (LayerConfig(1), LayerConfig(2))},
-            "layers that share their weights must be the same in layers, too",
+            "layers that share their weights must have equal entries in layers, too",
         ),
     ],
 )
@@ -92,7 +97,7 @@ def test_an_impossible_encoder_is_refused_in_one_sentence(change: dict[str, Any]
         (lambda: RelativeBias(32, 8), "relative_max_distance is 8; with 32 buckets it must be more than 8"),
         (lambda: Mixture(0, 1), "experts is 0; it must be at least 1"),
         (lambda: Mixture(2, 0), "chosen is 0; it must be at least 1"),
-        (lambda: Mixture(2, 3), "a token cannot have 3 experts of 2"),
+        (lambda: Mixture(2, 3), "each token uses 3 experts, but there are only 2"),
         (lambda: LayerConfig(window=-1), "window is -1; it must be at least 0"),
         (lambda: Rotary.of(3), "rotary positions need an even number of components, not 3"),
         (lambda: Rotary.of(0), "rotary positions need an even number of components, not 0"),

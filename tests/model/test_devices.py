@@ -22,7 +22,7 @@ except Unsupported as error:
     ("device", "dtype", "told"),
     [
         ("cuda:99", "auto", "device cuda:99 does not exist: this machine has |CUDA device(s).|device"),
-        ("cpu", "float16", "float16 runs on CUDA; on a CPU choose float32 or bfloat16.|dtype"),
+        ("cpu", "float16", "float16 runs only on CUDA; on a CPU, choose float32 or bfloat16.|dtype"),
     ],
 )
 def test_what_is_impossible_is_refused_at_once(device: str, dtype: str, told: str) -> None:

@@ -52,7 +52,7 @@ def test_the_encoder_of_a_trained_model_is_served(
     ]
     left_out = HEADS[architecture]
     assert len(lines) == (left_out is not None)
-    start = f"{tmp_path}: only its encoder is served; its head for {left_out}"
+    start = f"{tmp_path}: only the encoder is served; the head for {left_out}"
     assert all(line.startswith(start) for line in lines)
     reference = Reference.load(tmp_path)
     for text, encoding in zip(TEXTS, tokenizer.encode(TEXTS), strict=True):
@@ -172,7 +172,7 @@ def test_a_tokenizer_that_knows_nothing_ends_the_start(tmp_path: Path) -> None:
     vocabulary = made["model"]["vocab"]
     made["model"]["vocab"] = {token: number for token, number in vocabulary.items() if token in special}
     file.write_text(json.dumps(made), encoding="utf-8")
-    assert "makes the same token of everything" in refusal(tmp_path)
+    assert "turns everything in test texts of eight scripts into the same token" in refusal(tmp_path)
 
 
 def test_a_pickled_linear_layer_is_converted_too(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_pickles_are_not_opened(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert backend.info.head is None
     assert "sparse_linear.pt and colbert_linear.pt are pickles" in caplog.text
     assert f"headlight convert {tmp_path / 'm3'} OUT_DIR" in caplog.text
-    with pytest.raises(ExportError, match=r"sparse_linear\.pt is damaged, or has more than weights"):
+    with pytest.raises(ExportError, match=r"sparse_linear\.pt is damaged, or contains more than weights"):
         convert(tmp_path / "m3", tmp_path / "new", overwrite=False)
     assert not trace.exists()
     torch.load(tmp_path / "m3/sparse_linear.pt", weights_only=False)
@@ -189,7 +189,7 @@ def test_one_layer_alone_is_refused(missing: int, written: Hybrid, tmp_path: Pat
     ("file", "tensors", "told"),
     [
         (0, {"weight": (2, 64), "bias": (2,)}, "it must have weight (1, 64) and bias (1,)"),
-        (0, {"weight": (1, 32), "bias": (1,)}, "as the encoder has 64 components"),
+        (0, {"weight": (1, 32), "bias": (1,)}, "because the encoder's vectors have 64 components"),
         (0, {"weight": (1, 64)}, "it must have weight (1, 64) and bias (1,)"),
         (1, {"weight": (24, 32), "bias": (24,)}, "it must have weight (E, 64) and bias (E,)"),
         (1, {"weight": (24, 64), "bias": (23,)}, "it must have weight (E, 64) and bias (E,)"),
@@ -224,7 +224,7 @@ def test_a_model_of_another_kind_with_these_layers_is_refused(written: Hybrid, t
     write_pylate(tmp_path / "late", hidden_size=64)
     for file in FILES:
         shutil.copy(written.folder / file, tmp_path / "late")
-    with pytest.raises(CheckpointError, match="says that it is a model of late interaction"):
+    with pytest.raises(CheckpointError, match="but is configured for late interaction, sparse"):
         load_checkpoint(tmp_path / "late")
     write_hybrid(tmp_path / "classifier", modules=False, architecture="XLMRobertaForSequenceClassification")
     with pytest.raises(CheckpointError, match="its weights predict classification"):

@@ -136,7 +136,10 @@ def change(folder: Path, **settings: Any) -> None:
     [
         ({"query_prefix": "[X] "}, "does not have the token '[X] ', which queries or documents of late"),
         ({"query_length": "32"}, "query_length is '32'; it must be a whole number of tokens"),
-        ({"document_length": 3}, "have 3 tokens, of which 3 are special: no room for text"),
+        (
+            {"document_length": 3},
+            "have 3 tokens, but 3 special tokens are added, which leaves no room for text",
+        ),
         ({"skiplist_words": "."}, "skiplist_words is '.'; it must be a list of at most"),
         ({"do_query_expansion": 1}, "do_query_expansion is 1; it must be true or false"),
     ],
@@ -155,9 +158,13 @@ def test_settings_that_are_not_understood_end_the_start(
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("DebertaV2", {"relative_attention": True, "pos_att_type": ["c2p"]}, "queries of this family cannot"),
-        ("Esm", {"position_embedding_type": "rotary"}, "queries of this family cannot"),
-        ("ModernBert", {"local_attention": 8}, "only query_length up to 7 is served"),
+        (
+            "DebertaV2",
+            {"relative_attention": True, "pos_att_type": ["c2p"]},
+            "models of this family cannot i",
+        ),
+        ("Esm", {"position_embedding_type": "rotary"}, "models of this family cannot i"),
+        ("ModernBert", {"local_attention": 8}, "query_length must be at most 7, unless"),
     ],
 )
 def test_queries_that_would_attend_to_nothing_are_refused(

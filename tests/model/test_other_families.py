@@ -156,7 +156,7 @@ def test_the_documents_say_what_is_refused() -> None:
         ({"max_position_embeddings": 1}, "max_position_embeddings leaves -1 positions"),
         ({"pad_token_id": "x"}, "pad_token_id is 'x'; it must be a whole number"),
         ({"num_attention_heads": 5}, "hidden_size 32 is not a multiple"),
-        ({"vocab_size": 10}, "the model embeds 10"),
+        ({"vocab_size": 10}, "the model has embeddings for only 10"),
     ],
 )
 def test_a_config_that_does_not_fit_the_graph_is_refused(

@@ -163,7 +163,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 def test_float16_needs_a_gpu() -> None:
     """On a CPU the choices are float32 and bfloat16; what is asked for by name is taken as it is."""
-    with pytest.raises(Unsupported, match="float16 runs on CUDA"):
+    with pytest.raises(Unsupported, match="float16 runs only on CUDA"):
         choose("float16")
     with pytest.raises(Unsupported, match="PyTorch runs models in float32, bfloat16, float16 or int8"):
         choose("float8")

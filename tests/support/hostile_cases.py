@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Damage, str]] = {
     ),
     "modules without end": (
         lambda f: write_modules(f, *[f"{BEFORE}.{k}" for k in ("Transformer", *["Dense"] * 70)]),
-        "and 61 more: headlight serves one Transformer",
+        "and 61 more: headlight serves a Transformer",
     ),
     # prompts, lengths, pooling
     "an unknown default prompt": (
@@ -164,7 +164,7 @@ CASES: dict[str, tuple[Damage, str]] = {
     ),
     "a bias that is a word": (edit(DENSE, bias="yes"), "bias is 'yes'; it must be true or false"),
     "a linear layer with NaN": (put("linear.weight", float("nan"), WEIGHTS[1]), "has a NaN or an infinity"),
-    "a linear layer for another": (edit(DENSE, out_features=9), "the weights do not fit its config.json"),
+    "a linear layer for another": (edit(DENSE, out_features=9), "the weights do not match config.json"),
     # safetensors
     "embeddings in int32": (as_dtype(WORDS, torch.int32), f"F32, F16, BF16: {WORDS} I32"),
     "a matrix of booleans": (as_dtype(QUERY, torch.bool), f"F32, F16, BF16: {QUERY} BOOL"),
@@ -189,7 +189,10 @@ CASES: dict[str, tuple[Damage, str]] = {
         tensors(lambda t: t.update({f"x{i}": torch.zeros(1) for i in range(10_000)})),
         "and 9992 more",
     ),
-    "a tensor under two names": (both_names, "are both 'embeddings.word_embeddings.weight'"),
+    "a tensor under two names": (
+        both_names,
+        "are two names for the same tensor, 'embeddings.word_embeddings.weight'",
+    ),
     "data that overlap": (
         header(lambda h: h[QUERY].update(data_offsets=h[WORDS]["data_offsets"])),
         "model.safetensors cannot be read",

@@ -35,14 +35,17 @@ TOKENIZERS: dict[str, tuple[Damage, str]] = {
         tokenizer(lambda t: t["model"]["vocab"].update(far=92)),
         "has 93 tokens",
     ),
-    "a word of 2^32": (tokenizer(lambda t: t["model"]["vocab"].update(far=2**32 - 1)), "the model embeds 92"),
+    "a word of 2^32": (
+        tokenizer(lambda t: t["model"]["vocab"].update(far=2**32 - 1)),
+        "embeddings for only 92",
+    ),
     "a word of -1": (
         tokenizer(lambda t: t["model"]["vocab"].update(far=-1)),
         "tokenizer.json cannot be read",
     ),
     "a special token beyond": (
         tokenizer(lambda t: t["post_processor"]["special_tokens"]["[SEP]"].update(ids=[10**6])),
-        "returns token id 1000000, but the model embeds only 92",
+        "returns token id 1000000, but the model has embeddings for only 92",
     ),
     "a segment beyond": (
         tokenizer(lambda t: t["post_processor"]["pair"][3]["Sequence"].update(type_id=7)),

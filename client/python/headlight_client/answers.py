@@ -132,7 +132,7 @@ class Tokens:
 
         def __getattr__(self, name: str) -> NoReturn:
             if name in _COLUMNS:
-                raise AttributeError(f"This answer was asked for without {name}: add it to `columns`.")
+                raise AttributeError(f"This answer has no {name}: add it to `columns` in the call.")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def to_pandas(self) -> Any:
@@ -320,7 +320,7 @@ class AttentionMaps(Tokens):
 def _rows_of(item: object) -> list[Row]:
     if rows := getattr(item, "_rows", None):
         return list(rows())
-    raise TypeError(f"to_pandas() needs items with fields, and these are of type {type(item).__name__}.")
+    raise TypeError(f"to_pandas() needs items with fields, but these are of type {type(item).__name__}.")
 
 
 def joined(answers: Sequence[Answer[T]]) -> Answer[T]:

@@ -95,7 +95,7 @@ class Parts(Iterator[range]):
         if count is None:
             self.place(error, part)
             raise error
-        log.info("%s: inputs %d to %d go in parts of %d", error, part.start, part.stop - 1, count)
+        log.info("%s: inputs %d to %d are sent again, %d at a time", error, part.start, part.stop - 1, count)
         cut = (range(i, min(i + count, part.stop)) for i in range(part.start, part.stop, count))
         self._again.extend(cut)
 

@@ -47,8 +47,9 @@ def attach(
         _MOST_PADDED * sum(a.numel() + b.numel() for pairs in by_task for a, b in pairs.values()),
     ):
         raise CheckpointError(
-            f"{adapters[0].weights.parent.parent}: the ranks of the tasks differ so much that {numbers} "
-            "numbers would be kept, most of them 0: serve the largest adapter in a folder of its own."
+            f"{adapters[0].weights.parent.parent}: the ranks of the adapters differ so much that padding "
+            f"them all to the largest rank would take {numbers} numbers, most of them 0: serve the largest "
+            "adapter in a folder of its own."
         )
     for rank, (linear, parts) in zip(ranks, linears, strict=True):
         if rank:
@@ -93,8 +94,8 @@ def _scaled(adapter: Adapter, shapes: Mapping[str, Sequence[int]], plain: Callab
         name = plain(one.name.removeprefix(_BASE).removesuffix(kind or "") + ".weight")
         if kind is None or name not in shapes:
             raise CheckpointError(
-                f"{adapter.weights}: {shown(one.name)} updates no linear layer of the encoder's blocks, and "
-                f"nothing else can be updated: {_MADE_FOR}."
+                f"{adapter.weights}: {shown(one.name)} does not belong to a linear layer of the encoder's "
+                f"blocks, and an adapter can update nothing else: {_MADE_FOR}."
             )
         if kind in stored.setdefault(name, {}):
             raise CheckpointError(
@@ -122,5 +123,5 @@ def _check(adapter: Adapter, name: str, kinds: Mapping[str, Stored], shape: Sequ
         if found.shape != expected or found.dtype not in FLOATS:
             raise CheckpointError(
                 f"{adapter.weights}: the tensor {shown(found.name)} is {found.dtype} {found.shape}; it must "
-                f"be {expected}, of one of {', '.join(FLOATS)}: {_MADE_FOR}."
+                f"have the shape {expected} and one of the dtypes {', '.join(FLOATS)}: {_MADE_FOR}."
             )

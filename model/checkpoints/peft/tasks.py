@@ -60,8 +60,8 @@ def find_adapters(transformer: Path, config: Mapping[str, Any], default: str | N
     if not present(folder):
         if default is not None and named:
             raise CheckpointError(
-                f"{folder} is missing, with the adapters that task_names of {transformer / 'config.json'} "
-                "lists: fetch the model again, with all its files."
+                f"{folder} is missing; it must have the adapters that task_names in "
+                f"{transformer / 'config.json'} lists: fetch the model again, with all its files."
             )
         return []
     try:
@@ -72,12 +72,14 @@ def find_adapters(transformer: Path, config: Mapping[str, Any], default: str | N
         raise CheckpointError(f"{folder} has {len(found)} adapters; the limit is {_TASKS}: remove some.")
     if named is not None and sorted(named) != found:
         raise CheckpointError(
-            f"{transformer / 'config.json'}: task_names is {shown(named)}, and {folder} has {shown(found)}: "
-            "use the files of one checkpoint."
+            f"{transformer / 'config.json'}: task_names is {shown(named)}, but {folder} has {shown(found)}: "
+            "use files from the same checkpoint."
         )
     outside = [one for one in (folder, *(folder / task for task in found)) if not is_inside(one, transformer)]
     if outside:
-        raise CheckpointError(f"{outside[0]} leads out of {transformer}: move the adapters there.")
+        raise CheckpointError(
+            f"{outside[0]} is a link to a place outside {transformer}: move the adapters into that folder."
+        )
     return [_read(folder / task, task) for task in named or found]
 
 
@@ -86,8 +88,8 @@ def with_adapters(config: EncoderConfig, adapters: Sequence[Adapter], default: s
     stored = config.adapters
     if stored is not None and (bool(adapters) == bool(stored.rank)):
         raise CheckpointError(
-            f"config.json has adapters of rank {stored.rank}, and the folder has {len(adapters)} of peft: "
-            "use the files of one checkpoint."
+            f"config.json has adapters of rank {stored.rank}, and the folder has {len(adapters)} adapters "
+            "of peft: use files from the same checkpoint."
         )
     if not adapters:
         return config
@@ -117,7 +119,8 @@ def _rank_and_scale(config: Mapping[str, Any]) -> tuple[int, float]:
     initial = config.get("init_lora_weights", True)
     if not isinstance(initial, bool) and initial not in _INITIAL:
         raise CheckpointError(
-            f"init_lora_weights is {shown(initial)}, which changes the weights that are updated: {_MERGE}."
+            f"init_lora_weights is {shown(initial)}, which changes the weights that the adapter updates: "
+            f"{_MERGE}."
         )
     rank = whole(config, "r", like="hidden_size", default=8)
     alpha = config.get("lora_alpha", 8)

@@ -133,7 +133,8 @@ def read_angles(config: Mapping[str, Any], size: int, base: float = 10_000.0) ->
         fraction = given.get("partial_rotary_factor") if isinstance(given, dict) else None
         if fraction not in (None, 1, 1.0):
             raise CheckpointError(
-                f"partial_rotary_factor is {shown(fraction)}; in this family whole heads are turned: 1.0."
+                f"partial_rotary_factor is {shown(fraction)}; in this family it must be 1.0: whole heads "
+                "are rotated."
             )
     return read_rotary(config, size, base)
 
@@ -160,7 +161,9 @@ def read_kinds(
     if listed is None:
         return default
     if not isinstance(listed, list) or len(listed) != layers:
-        raise CheckpointError(f"layer_types is {shown(listed)}; it must list the kinds of {layers} layers.")
+        raise CheckpointError(
+            f"layer_types is {shown(listed)}; it must list a kind for each of the {layers} layers."
+        )
     for kind in listed:
         if kind not in kinds:
             raise CheckpointError(f'layer_types has "{plain(kind)}"; a kind is "{kinds[0]}" or "{kinds[1]}".')

@@ -92,8 +92,8 @@ def _own_sizes(config: Mapping[str, Any], kinds: list[str]) -> dict[int, Mapping
     numbers = {str(number): number for number in range(len(kinds))}
     if not isinstance(listed, dict) or not listed.keys() <= numbers.keys():
         raise CheckpointError(
-            f"per_layer_config is {shown(listed)}; it must map numbers of layers, from 0 to "
-            f"{len(kinds) - 1}, to objects."
+            f"per_layer_config is {shown(listed)}; it must map layer numbers, from 0 to {len(kinds) - 1}, "
+            "to objects."
         )
     for number, one in listed.items():
         if not isinstance(one, dict) or not one.keys() <= _SIZES.keys():

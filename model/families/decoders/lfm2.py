@@ -68,7 +68,7 @@ def _attending(config: Mapping[str, Any]) -> list[str]:
         return [FULL] * len(layers)
     if not isinstance(listed, list) or any(type(one) is not int or one not in layers for one in listed):
         raise CheckpointError(
-            f"full_attn_idxs is {shown(listed)}; it must list numbers of layers, from 0 to {len(layers) - 1}."
+            f"full_attn_idxs is {shown(listed)}; it must list layer numbers from 0 to {len(layers) - 1}."
         )
     return [FULL if number in listed else CONVOLUTION for number in layers]
 

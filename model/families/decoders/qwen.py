@@ -47,13 +47,13 @@ def _layers(config: Mapping[str, Any], size: int) -> tuple[LayerConfig, ...]:
         return (LayerConfig(rotary=rotary),)
     if not windowed:
         raise CheckpointError(
-            f'layer_types has "{SLIDING}", and use_sliding_window or sliding_window says that there is no '
-            "window: use the files of one checkpoint."
+            f'layer_types has "{SLIDING}", but use_sliding_window or sliding_window turns the window off: '
+            "use files from the same checkpoint."
         )
     if decoder.is_bidirectional(config):
         raise CheckpointError(
-            "use_bidirectional_attention is true, which says nothing of windows, and there are some: "
-            "sliding_window must be null, or is_causal false instead."
+            "use_bidirectional_attention is true, but it does not define how layers with a sliding window "
+            "attend: set sliding_window to null, or set is_causal to false instead."
         )
     window = decoder.read_window({"sliding_window": 4096, **config})
     return tuple(LayerConfig(window if kind == SLIDING else 0, rotary) for kind in kinds)

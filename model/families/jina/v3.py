@@ -56,8 +56,8 @@ def read_original_config(config: Mapping[str, Any]) -> EncoderConfig:
 # The names of transformers, and those of the original checkpoints.
 _LAYER, _ORIGINAL = "layers.{}.", "encoder.layers.{}."
 _NO_TASKS = (
-    "the checkpoint has LoRA adapters, and with model_type jina_embeddings_v3 headlight reads none: use the "
-    "original checkpoint, jinaai/jina-embeddings-v3"
+    "the checkpoint has LoRA adapters, which headlight does not read with model_type jina_embeddings_v3: "
+    "use the original checkpoint, jinaai/jina-embeddings-v3"
 )
 _UPDATED = "parametrizations.weight."
 """The prefix of a weight and of its adapters, in checkpoints with adapters."""

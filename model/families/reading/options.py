@@ -29,7 +29,7 @@ def activation(config: Mapping[str, Any], name: str, default: str = "gelu") -> A
 def check_encoder(config: Mapping[str, Any]) -> None:
     """Raise CheckpointError for a decoder."""
     if config.get("is_decoder"):
-        raise CheckpointError("is_decoder is set: headlight serves encoders, and this is a decoder.")
+        raise CheckpointError("is_decoder is set: headlight serves encoders, but this is a decoder.")
 
 
 def check_absolute(config: Mapping[str, Any], *others: str) -> None:

@@ -212,8 +212,8 @@ def test_a_tokenizer_larger_than_the_vocabulary_is_refused(folder: Path) -> None
         ),
     )
     message = refusal(folder)
-    assert "the model embeds 50" in message
-    assert "use the tokenizer and the weights of one model" in message
+    assert "the model has embeddings for only 50" in message
+    assert "use the tokenizer and the weights of the same model" in message
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_a_dense_layer_of_whole_numbers_is_refused(folder: Path) -> None:
         ({"module_input_name": "token_embeddings"}, "a Dense layer from token_embeddings"),
         ({"in_features": 31}, "in_features is 31 and out_features 7; in_features must be 32"),
         ({"out_features": None}, "out_features None; in_features must be 32, and out_features from 1 to"),
-        ({"out_features": 8}, "the weights do not fit its config.json"),
+        ({"out_features": 8}, "the weights do not match config.json"),
         ({"bias": False, "in_features": 32}, None),
     ],
 )

@@ -74,4 +74,4 @@ def test_heads_of_an_architecture_of_its_own_are_called_so(folder: Path) -> None
     rewrite(folder, lambda tensors: tensors.update({"cls.species.weight": torch.zeros(3, 32)}))
     said = refusal(folder)
     assert "cls.species.weight belong to the architecture ['AntiBERTy'] of config.json" in said
-    assert "one checkpoint" not in said
+    assert "same checkpoint" not in said

@@ -84,7 +84,7 @@ def overflow(tensors: Tensors, _: Tensors) -> None:
     [
         (spoil_bias, "have a NaN or an infinity"),
         (narrow, "cannot run a text"),
-        (forget_label, "it names 2 labels and predicts 3"),
+        (forget_label, "it names 2 labels, but has 3 outputs"),
         (lengthen_label, "a label has 1000000 characters; the limit is 1000"),
         (overflow, "gives a NaN or an infinity for a plain text"),
     ],

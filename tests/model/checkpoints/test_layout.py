@@ -168,8 +168,8 @@ def test_modules_that_are_not_computed_are_refused(tmp_path: Path, kinds: tuple[
     write_modules(tmp_path, *(f"{BEFORE}.{kind}" for kind in kinds))
     write(tmp_path, "1_Pooling/config.json", {})
     sentence = (
-        r"modules\.json lists .*: headlight serves one Transformer, .* A model with others is served as an "
-        r"ONNX graph that returns sentence_embedding, in a folder without modules\.json\.$"
+        r"modules\.json lists .*: headlight serves a Transformer .* To serve other modules, export the model "
+        r"as an ONNX graph that returns sentence_embedding, to a folder without modules\.json\.$"
     )
     with pytest.raises(CheckpointError, match=sentence):
         read_layout(tmp_path)
@@ -223,6 +223,6 @@ def test_modules_without_end_are_counted_before_their_folders_are_looked_for(
     (tmp_path / "modules.json").write_text(json.dumps(entries), encoding="utf-8")
     looked = []
     monkeypatch.setattr(listing, "_inside", lambda *_: looked.append(1))
-    with pytest.raises(CheckpointError, match="up to 64 modules in all"):
+    with pytest.raises(CheckpointError, match="at most 64 modules in all"):
         read_layout(tmp_path)
     assert not looked

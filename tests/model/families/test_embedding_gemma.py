@@ -187,8 +187,12 @@ MODULES = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("modules.json", MODULES, "has a projection and no Pooling in modules.json: add one"),
-        ("sentence_bert_config.json", {}, "sentence_bert_config.json and no modules.json"),
+        ("modules.json", MODULES, "has a projection, but no Pooling in modules.json: add a Pooling"),
+        (
+            "sentence_bert_config.json",
+            {},
+            "no modules.json, without which sentence_bert_config.json cannot be read",
+        ),
     ],
 )
 def test_modules_that_have_no_place_for_the_projection(
@@ -212,7 +216,7 @@ def test_modules_that_have_no_place_for_the_projection(
             'layer_types ends in "sliding_attention"; the l',
         ),
         ({"layer_types": ["chunked_attention"] * 3}, 'layer_types has "chunked_attention"; a kind is "full'),
-        ({"per_layer_config": {"7": {}}}, "it must map numbers of layers, from 0 to 2, to objects"),
+        ({"per_layer_config": {"7": {}}}, "it must map layer numbers, from 0 to 2, to objects"),
         ({"per_layer_config": {"1": {"sliding_window": 9}}}, "per_layer_config of layer 1 is {'sliding_wind"),
         ({"per_layer_config": {"1": {"head_dim": 0}}}, "head_dim is 0; it must be at least 1"),
         ({"per_layer_config": {"1": {"num_key_value_heads": 2}}}, "num_heads 3 is not a multiple of num_kv_"),

@@ -103,14 +103,14 @@ def test_older_checkpoints_repeat_the_frequencies_in_each_layer(tmp_path: Path) 
     check_torch(written)
     tensors["esm.rotary_embeddings.inv_freq"] = torch.ones(3)
     save_file(tensors, file)
-    with pytest.raises(CheckpointError, match="it must be 8 frequencies"):
+    with pytest.raises(CheckpointError, match="it must have 8 frequencies"):
         load_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"is_folding_model": True}, "this is ESMFold"),
+        ({"is_folding_model": True}, "not ESMFold"),
         ({"is_decoder": True}, "is_decoder is set"),
         ({"mask_token_id": None}, "token_dropout needs the mask token's id"),
         ({"mask_token_id": True}, "mask_token_id is True"),

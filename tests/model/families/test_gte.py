@@ -182,7 +182,7 @@ def write_absolute(folder: Path) -> Original:
     [
         ({"architectures": None}, "architectures is None"),
         ({"architectures": []}, "architectures is"),
-        ({"architectures": ["NewestModel"]}, 'of the model_type "new" only NewModel of Alibaba-NLP'),
+        ({"architectures": ["NewestModel"]}, 'with the model_type "new", only NewModel of Alibaba-NLP'),
         ({"logn_attention_scale": True}, "logn_attention_scale is not supported"),
         ({"layer_norm_type": "rms_norm"}, 'layer_norm_type "rms_norm" is not supported, only "layer_norm"'),
         ({"position_embedding_type": "alibi"}, 'position_embedding_type "alibi" is not supported'),

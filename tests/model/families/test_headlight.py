@@ -308,7 +308,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "heads that do not fit": ({"num_heads": 5}, "hidden_size 32 is not a multiple of num_heads 5."),
     "a row that is not there": (
         {"padding_id": 70, "max_positions": 64},
-        "padding_id is 70, and max_positions 64: a token of that id has no position.",
+        "padding_id is 70, but max_positions is 64: the padding token has no position.",
     ),
 }
 
@@ -365,7 +365,7 @@ UNFIT: dict[str, tuple[Encoder, str]] = {
     ),
     "too few tokens": (
         encoder_of({**PAPER, "vocab_size": 50}),
-        "the tokenizer has 92 tokens, but the model embeds 50",
+        "the tokenizer has 92 tokens, but the model has embeddings for only 50",
     ),
 }
 
@@ -390,5 +390,7 @@ def test_a_folder_with_files_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="is not empty, and a service may be reading it: save to a new"):
         save_encoder(saved.encoder, tokenizer_in(tmp_path / "tokenizer"), saved.folder)
     assert {file.name: file.read_bytes() for file in saved.folder.iterdir()} == before
-    with pytest.raises(CheckpointError, match="pooling is 'median'; it must be made of cls, max, mean, "):
+    with pytest.raises(
+        CheckpointError, match="pooling has 'median'; the modes that can be saved are cls, max, mean, "
+    ):
         save(tmp_path / "b", PAPER, pooling=("median",))

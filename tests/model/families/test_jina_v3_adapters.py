@@ -177,7 +177,7 @@ def test_the_original_form_without_adapters_is_served(tmp_path: Path) -> None:
         ({"load_trained_adapters": 1}, "load_trained_adapters is 1; it must be true or false"),
         ({"rotary_emb_interleaved": True}, "rotary_emb_interleaved is True, which is not supported"),
         ({"position_embedding_type": "absolute"}, 'position_embedding_type "absolute" is not supported'),
-        ({"lora_rank": 3}, "the weights do not fit its config.json; misshapen: .*lora_A"),
+        ({"lora_rank": 3}, "the weights do not match config.json; misshapen: .*lora_A"),
         ({"lora_adaptations": ["a"]}, "misshapen: .*lora_A"),
         ({"lora_adaptations": None}, "unexpected: .*lora_A"),
     ],

@@ -174,9 +174,9 @@ def test_it_is_exported_in_lower_precisions(dtype: Dtype, tmp_path: Path) -> Non
     ("change", "said"),
     [
         ({"layer_types": ["conv", "short_conv", "conv"]}, 'layer_types has "short_conv"; a kind is "full_'),
-        ({"layer_types": ["conv"]}, "layer_types is ['conv']; it must list the kinds of 3 layers"),
+        ({"layer_types": ["conv"]}, "layer_types is ['conv']; it must list a kind for each of the 3"),
         ({"layer_types": ["conv"] * 3}, 'layer_types has no "full_attention"; at least one layer must'),
-        ({"layer_types": None, "full_attn_idxs": [3]}, "full_attn_idxs is [3]; it must list numbers of laye"),
+        ({"layer_types": None, "full_attn_idxs": [3]}, "full_attn_idxs is [3]; it must list layer numbers"),
         ({"conv_L_cache": 0}, "conv_L_cache is 0; it must be at least 1"),
         ({"conv_bias": 1}, "conv_bias is 1; it must be true or false"),
         ({"block_ffn_dim_multiplier": 0}, "block_ffn_dim_multiplier is 0; it must be a number above 0"),

@@ -65,7 +65,7 @@ SMALL: dict[str, Any] = {**SIZES, "vocab_size": 100}
         (read_llama, {"hidden_size": 50}, "hidden_size 50 is not a multiple of num_attention_heads 3"),
         (read_llama, {"is_causal": "no"}, "is_causal is 'no'; it must be true or false"),
         (read_llama, {"rope_scaling": {"rope_type": "yarn"}}, 'rope_type "yarn" is not supported; the suppo'),
-        (read_llama, {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5; in this family whole"),
+        (read_llama, {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5; in this family it mu"),
         (read_llama, {"hidden_act": "xielu"}, 'hidden_act "xielu" is not one of gelu'),
         (read_mistral, {"layer_types": ["full_attention"] * 3}, "layer_types is ['full_attention', 'full_"),
         (read_mistral, {"sliding_window": 1}, "sliding_window is 1; it must be at least 2"),

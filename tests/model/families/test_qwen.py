@@ -116,7 +116,9 @@ def test_a_projection_after_another_pooling_is_refused(tmp_path: Path) -> None:
     write_projected(tmp_path)
     pooling = {"embedding_dimension": 96, "pooling_mode": "max"}
     (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"linear\.weight projects every token, .* not by max: use"):
+    with pytest.raises(
+        CheckpointError, match=r"linear\.weight projects every token, .* the pooling here is max: use"
+    ):
         load_checkpoint(tmp_path)
 
 
@@ -134,10 +136,10 @@ def test_a_module_without_a_folder_leaves_an_export_whole(tmp_path: Path) -> Non
     ("change", "said"),
     [
         ({"layer_types": ["linear_attention"] * 3}, 'layer_types has "linear_attention"; a kind is "full_'),
-        ({"layer_types": ["sliding_attention"] * 3}, 'layer_types has "sliding_attention", and use_sliding_'),
+        ({"layer_types": ["sliding_attention"] * 3}, 'layer_types has "sliding_attention", but use_sliding_'),
         (
             {**WINDOWS, "max_window_layers": 0, "use_bidirectional_attention": True},
-            "sliding_window must be n",
+            "set sliding_window to nu",
         ),
         ({**WINDOWS, "max_window_layers": 0, "sliding_window": 1}, "sliding_window is 1; it must be at leas"),
         ({"rope_scaling": {"type": "dynamic"}}, 'rope_type "dynamic" is not supported; the supported ones'),

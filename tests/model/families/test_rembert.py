@@ -67,7 +67,7 @@ def test_a_tokenizer_json_gives_the_reference_s_ids(accents: bool, lower: bool, 
         assert (found.token_ids, found.segment_ids) == (pair["input_ids"], pair["token_type_ids"])
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, "do_lower_case": not lower}))
-    with pytest.raises(CheckpointError, match=r"do_lower_case is (true|false), and tokenizer\.json does"):
+    with pytest.raises(CheckpointError, match=r"do_lower_case is (true|false), but tokenizer\.json does"):
         read_folder(tmp_path)
 
 

@@ -66,10 +66,16 @@ def test_the_published_form_of_the_config_is_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"attention_windows": [4, 4, 0, 5]}, "attention_windows has [4, 4, 5] for layers of one kind; they"),
-        ({"attention_windows": [4]}, "attention_windows is [4]; it must list those of 4 layers"),
-        ({"rope_theta": 10_000.0}, "rope_theta is 10000.0; it must list those of 4 layers"),
-        ({"rope_theta": [1.0, 2.0, 3.0, 1.0]}, "rope_theta has [1.0, 2.0, 1.0] for layers of one kind; they"),
+        (
+            {"attention_windows": [4, 4, 0, 5]},
+            "attention_windows has [4, 4, 5] for layers of the same kind; these",
+        ),
+        ({"attention_windows": [4]}, "attention_windows is [4]; it must have an entry for each of the 4"),
+        ({"rope_theta": 10_000.0}, "rope_theta is 10000.0; it must have an entry for each of the 4"),
+        (
+            {"rope_theta": [1.0, 2.0, 3.0, 1.0]},
+            "rope_theta has [1.0, 2.0, 1.0] for layers of the same kind; these",
+        ),
         ({"rope_parameters": {"rope_theta": 9.0}}, "it must have an entry"),
         ({"layer_types": ["chunked_attention"] * 4}, 'layer_types has "chunked_attention"; a kind is'),
         ({"sliding_window": 0}, "sliding_window is 0; it must be at least 1"),

@@ -130,21 +130,21 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
     ),
     (change(CONFIG, k=201), "k 201; input_dim must be 32, hidden_dim 1 to 131072, and k 1 to hidden_dim"),
     (change(CONFIG, k=True), "hidden_dim 200 and k True; input_dim must"),
-    (change(CONFIG, hidden_dim=100), "the weights do not fit its config.json"),
+    (change(CONFIG, hidden_dim=100), "the weights do not match config.json"),
     (change(CONFIG, normalize="yes"), "normalize is 'yes'"),
     (change(CONFIG, activation="topk"), "activation"),
     (change(GENERAL, max_active_dims=0), "max_active_dims is 0"),
     (store(latent_bias=np.full(FEATURES, np.nan, np.float32)), "has a NaN or an infinity"),
-    (store(pre_bias=np.ones(5, np.float32)), "the weights do not fit its config.json"),
-    (store(other=np.ones(5, np.float32)), "the weights do not fit its config.json"),
+    (store(pre_bias=np.ones(5, np.float32)), "the weights do not match config.json"),
+    (store(other=np.ones(5, np.float32)), "the weights do not match config.json"),
     (store(latent_bias=np.ones(FEATURES, np.int64)), "has a tensor of dtype 'I64', which is not one of"),
     (
         lambda folder: write_bert(folder, architecture="BertForMaskedLM"),
-        "has a SparseAutoEncoder, and its weights predict masked_words",
+        "has a SparseAutoEncoder, but its weights predict masked_words",
     ),
     (without_pooling, "lists Transformer, SparseAutoEncoder: headlight serves"),
-    (without_module, "modules.json has neither a SpladePooling nor a SparseAutoEncoder: use the files"),
-    (change(GENERAL, query_prefix="[Q] "), "lists a SparseAutoEncoder, which late interaction does not have"),
+    (without_module, "modules.json has neither a SpladePooling nor a SparseAutoEncoder: use files fr"),
+    (change(GENERAL, query_prefix="[Q] "), "lists a SparseAutoEncoder, which late-interaction models cannot"),
 ]
 
 

@@ -224,7 +224,9 @@ def test_a_graph_that_pools_by_itself_is_followed(tmp_path: Path) -> None:
 def test_a_vector_that_no_pooling_makes_ends_the_start(tmp_path: Path) -> None:
     """Other vectors than the graph's would be wrong."""
     write_foreign(tmp_path / "odd", 2, "token_embeddings", graph.SENTENCE, kind=OddVector)
-    with pytest.raises(CheckpointError, match=r"returns sentence_embedding, which is none of the poolings"):
+    with pytest.raises(
+        CheckpointError, match=r"returns sentence_embedding, which matches no pooling of its hidden"
+    ):
         load_model(str(tmp_path / "odd"), kind="onnx", device="cpu")
 
 

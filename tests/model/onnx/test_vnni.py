@@ -225,7 +225,7 @@ def test_a_graph_is_refused_where_its_sums_saturate(
     path = folder / "model.onnx"
     assert code == 1
     assert err == (
-        f"check: {folder} cannot be served: {path} is for {FOR[name]}, and the processor has no VNNI "
+        f"check: {folder} cannot be served: {path} is for {FOR[name]}, but the processor has no VNNI "
         "(avx512_vnni or avx_vnni), without which sums of eight-bit products saturate: export it again with "
         "--quantize int8 --for any, or run it on a processor with VNNI.\n"
     )
@@ -303,7 +303,7 @@ def test_a_foreign_graph_is_refused_with_the_one_to_run_instead(
         backend.find_precision(opened, file, on_cpu=True)  # type: ignore[arg-type]
     sentence = str(refused.value)
     assert sentence.startswith(
-        f"{path} is for x86 processors with VNNI, and ARM (signed weights of eight bits), and the processor "
+        f"{path} is for x86 processors with VNNI, and ARM (signed weights of eight bits), but the processor "
         "has no VNNI"
     )
     assert f": {way_out}" in sentence

@@ -66,7 +66,7 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
         lambda folder: (folder / "modules.json").write_text(
             json.dumps([{"type": "Router", "path": ""}, {"type": "Normalize", "path": "1_Normalize"}])
         ),
-        "lists Router, Normalize: headlight serves .*; or one Router",
+        "lists Router, Normalize: headlight serves .*; or a Router",
     ),
     (change(ROUTES, structure={"query": ["../x"], "document": []}), "structure has .*a type in types"),
     (change(ROUTES, types={}), "structure has .*a type in types"),
@@ -77,15 +77,27 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
     (change(ROUTES, parameters={"default_route": "image"}), "default_route is 'image'; it must be query or"),
     (change(ROUTES, parameters={"default_route": ["query"]}), r"default_route is \['query'\]; it must be"),
     (change(f"{QUERY}/tokenizer_config.json", split_special_tokens=True), "split_special_tokens"),
-    (lambda folder: (folder / QUERY / "model.safetensors").unlink(), "no model.safetensors with the weights"),
+    (
+        lambda folder: (folder / QUERY / "model.safetensors").unlink(),
+        "no model.safetensors with the token weights",
+    ),
     (lambda folder: (folder / QUERY / "tokenizer.json").unlink(), "has no tokenizer.json"),
     (
         change(f"{QUERY}/config.json", path="idf.json"),
-        "path is 'idf.json', and weights are read of model",
+        "path is 'idf.json', but weights are read only from model",
     ),
-    (weights(weight=np.ones(5, np.float32)), "it must be weight of 92 words"),
-    (weights(other=np.ones(92, np.float32)), "it must be weight of 92 words"),
-    (weights(weight=np.full(92, -1, np.float32)), "weight has -1, and weights of words must be at least 0"),
+    (
+        weights(weight=np.ones(5, np.float32)),
+        "it must have only weight, with a weight for each of the 92 words",
+    ),
+    (
+        weights(other=np.ones(92, np.float32)),
+        "it must have only weight, with a weight for each of the 92 words",
+    ),
+    (
+        weights(weight=np.full(92, -1, np.float32)),
+        "weight has the weight -1; every weight must be at least 0",
+    ),
     (weights(weight=np.full(92, np.nan, np.float32)), "has a NaN or an infinity"),
 ]
 
@@ -107,5 +119,5 @@ def test_damaged_and_mixed_folders_are_refused_in_a_sentence(
 def test_it_is_not_exported(tmp_path: Path) -> None:
     """A graph has no table beside it."""
     write_router(tmp_path / "router")
-    with pytest.raises(ExportError, match="has a Router, which runs with PyTorch alone"):
+    with pytest.raises(ExportError, match="has a Router, which runs only with PyTorch"):
         export_silently(tmp_path / "router", tmp_path / "new")

@@ -105,7 +105,7 @@ def test_a_text_that_may_not_be_cut_is_refused_by_its_tokens(tmp_path: Path) -> 
     tokenizer, _ = loaded(tmp_path)
     (cut,) = tokenizer.encode(["the man " * 10])
     assert (cut.truncated, cut.original_length) == (True, 20)
-    with pytest.raises(InputTooLong, match="20 tokens long and the model reads 7"):
+    with pytest.raises(InputTooLong, match="20 tokens long, but the model reads at most 7"):
         tokenizer.encode(["the man " * 10], Truncation(allowed=False))
 
 
@@ -158,22 +158,22 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
     (cut_file, "cannot be read: .*; fetch it again"),
     (
         change_tensors(embeddings=None),
-        r"has the tensors .*'mapping', 'weights'.*; a table of token vectors is",
+        r"has the tensors .*'mapping', 'weights'.*; a table of token vectors has",
     ),
     (change_tensors(other=np.zeros(3)), "has the tensors .*'other'"),
     (
         change_tensors(embeddings=np.zeros((3, 4), np.float32)),
-        "mapping names the rows 0 to .*, and embeddings has 3",
+        "mapping names the rows 0 to .*, but embeddings has 3 rows",
     ),
     (
         change_tensors(embeddings=np.zeros(4, np.float32)),
         r"embeddings is float32 \(4,\); it must have 2 axes",
     ),
-    (change_tensors(mapping=np.zeros(4, np.int64)), "vectors or weights of .* tokens, and the tokenizer"),
+    (change_tensors(mapping=np.zeros(4, np.int64)), "vectors or weights for .* tokens, but the tokenizer"),
     (change_tensors(mapping=np.zeros(4, np.float32)), "mapping is float32 .* whole numbers"),
-    (change_tensors(weights=np.zeros(4)), "vectors or weights of 4 and .* tokens"),
+    (change_tensors(weights=np.zeros(4)), "vectors or weights for 4 and .* tokens"),
     (change_tensors(weights=np.full(92, np.nan)), "weights has a NaN or an infinity"),
-    (change_config(normalize=False), "normalize is false, and .*modules.json lists a Normalize"),
+    (change_config(normalize=False), "normalize is false, but .*modules.json lists a Normalize"),
     (change_config(normalize="yes"), "normalize"),
     (change_config(max_length=0), "max_length is 0; it must be a whole number of tokens"),
     (change_config(head_config={"a": 1}), "head_config is .*; classifiers above a table are not served"),
@@ -187,7 +187,7 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
     ),
     (
         lambda folder: (folder / "config_sentence_transformers.json").write_text('{"model_type": "ColBERT"}'),
-        "late interaction, and modules.json lists StaticEmbedding",
+        "late-interaction model, but modules.json lists StaticEmbedding",
     ),
     (
         lambda folder: (folder / "config_sentence_transformers.json").write_text(
@@ -195,7 +195,7 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
         ),
         "the model has sparse vectors",
     ),
-    (write_tokenizer_of_another, "tokens, and the tokenizer"),
+    (write_tokenizer_of_another, "tokens, but the tokenizer"),
 ]
 
 
@@ -222,7 +222,7 @@ def test_long_texts_are_added_up_in_pieces(tmp_path: Path) -> None:
     (output,) = run(backend, [encoding], [own(backend)])
     assert distance(output.sentence, written.vector("the man beats a boy " * 5000)) <= 1e-5
     many = replace(encoding, token_ids=encoding.token_ids * (2**26 // SIZE // len(encoding) + 1))
-    with pytest.raises(OutOfMemory, match=r"tokens of .* numbers are pooled at once"):
+    with pytest.raises(OutOfMemory, match=r"pooling .* tokens of .* numbers at once"):
         run(backend, [many], [Want(SentenceWant(("max",), (0,)))])
 
 

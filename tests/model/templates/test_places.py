@@ -81,10 +81,10 @@ def test_a_pair_is_rendered_as_transformers_does(template: str, *, takes: bool) 
 @pytest.mark.parametrize(
     ("template", "sentence"),
     [
-        ("{{ messages[0].content }}", "does not render the content of messages of the role document, which"),
+        ("{{ messages[0].content }}", "does not render messages with the role document, which hold the text"),
         (
             "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
-            "query and document",
+            "role query and document",
         ),
         ("{{ messages[0].content | upper }} {{ messages[1].content }}", "changes the texts of a pair"),
         ("{{ messages[0].content }} {{ messages[1].content[:40] }}", "changes the texts of a pair"),

@@ -78,7 +78,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "an added token elsewhere": (
         lines(added_tokens_decoder={"90": {"content": "new"}}),
-        "the added token 'new' has the id 90, but is number 7 of the vocabulary",
+        "the added token 'new' has the id 90, but the vocabulary gives it the id 7",
     ),
     "added tokens of megabytes": (
         lines(added_tokens_decoder={f"{7 + i}": {"content": f"{i:0900}"} for i in range(2000)}),

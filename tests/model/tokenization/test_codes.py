@@ -169,12 +169,16 @@ def test_a_checkpoint_and_its_export_have_them(name: str, trained: Path, tmp_pat
 @pytest.mark.parametrize(
     ("file", "change", "said"),
     [
-        ("tokenizer_config.json", '{"normalization": true}', "normalization is True, whose rules for tweets"),
+        (
+            "tokenizer_config.json",
+            '{"normalization": true}',
+            "normalization is True, but its rules for tweets",
+        ),
         ("bpe.codes", "t h\n", "line 1 is 't h'; it must be two pieces and their count"),
         ("bpe.codes", "t h 3\nt h e 3\n", "line 2 is 't h e 3'; it must be two pieces and their count"),
-        ("vocab.txt", "the 3\nthe 2\n", "line 2 is 'the 2'; it must be a token that no other line has"),
-        ("vocab.txt", "the\n", "line 1 is 'the'; it must be a token that no other line has"),
-        ("vocab.txt", "<s> 1\n", "line 1 is '<s> 1'; it must be a token that no other line has"),
+        ("vocab.txt", "the 3\nthe 2\n", "line 2 is 'the 2'; it must be a token that is on no other line"),
+        ("vocab.txt", "the\n", "line 1 is 'the'; it must be a token that is on no other line"),
+        ("vocab.txt", "<s> 1\n", "line 1 is '<s> 1'; it must be a token that is on no other line"),
         (
             "tokenizer_config.json",
             '{"added_tokens_decoder": {"4194304": {"content": "<more>"}}}',

@@ -173,7 +173,7 @@ CONTENT: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a piece twice": (lambda whole: field(1, field(1, b"<pad>")) + whole, "has the piece '<pad>' twice"),
     "unknown elsewhere": (
         lambda whole: field(1, field(1, b"first")) + whole,
-        "the piece '<unk>' has the id 3, which must be 2",
+        "the piece '<unk>' has the id 3; for this kind of model, the id must be 2",
     ),
 }
 

@@ -113,7 +113,7 @@ def test_the_limit_itself_is_not_too_long() -> None:
         SHORT.encode([fits, not_quite], refuse)
     error = refusal.value
     assert (error.field, error.actual, error.limit) == ("inputs.1", 17, 16)
-    assert "inputs.1 is 17 tokens long and the model reads 16" in str(error)
+    assert "inputs.1 is 17 tokens long, but the model reads at most 16" in str(error)
 
 
 def test_the_file_s_own_truncation_and_padding_are_set_aside() -> None:
@@ -213,7 +213,8 @@ def test_the_vocabulary_is_one_more_than_the_largest_id() -> None:
 def test_a_limit_without_room_for_text_is_refused() -> None:
     """Three special tokens of a pair and a limit of three leave nothing to read."""
     with pytest.raises(
-        CheckpointError, match="reads 3 tokens, and 3 of a pair are special: no room for text"
+        CheckpointError,
+        match="reads at most 3 tokens, but a pair has 3 special tokens, which leaves no room for text",
     ):
         TextTokenizer.from_file(FILE, max_length=3)
 

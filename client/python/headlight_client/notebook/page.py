@@ -114,7 +114,7 @@ def told(data: Mapping[str, Any]) -> str:
             token = html.escape(item["tokens"][key])
             lines.append(f"<tr><td>{key}</td><td>{token}</td><td>{weights[key]:.3f}</td></tr>")
         lines.append("</table>")
-    lines.append("<p>All maps are on this page where scripts may run.</p>")
+    lines.append("<p>To see all maps, allow scripts on this page.</p>")
     return "".join(lines)
 
 

@@ -110,7 +110,7 @@ class ExplorerWidget(anywidget.AnyWidget):
         """Raise ValueError for a route that the explorer does not ask, and httpx.HTTPError."""
         path = str(request["path"])
         if path.partition("?")[0] not in _ASKED:
-            raise ValueError(f"The explorer does not ask {path}.")
+            raise ValueError(f"The explorer does not use the route {path}.")
         headers = {"Accept": request["accept"]} if request.get("accept") else {}
         http = self._client._sender.http
         body = request.get("body")
