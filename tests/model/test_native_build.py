@@ -290,7 +290,7 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     sets += ["avx512_bf16"] if can.get("avx512_bf16") else []
     sets += ["avx_vnni"] if can.get("avx_vnni") else []
     sets += ["avx512_vnni"] if can.get("avx512_vnni") else []
-    sets += ["avx512_vnni_bf16"] if can.get("avx512_vnni") and can.get("avx512_bf16") else []
+    sets += ["avx512_vnni_bf16", "amx_int8"] if can.get("avx512_vnni") and can.get("avx512_bf16") else []
     run_sanitized([str(program), "60", *sets])
 
 
