@@ -27,6 +27,7 @@ HEADLIGHT_STEPS(float32_avx2)
 HEADLIGHT_STEPS(float32_avx512)
 HEADLIGHT_STEPS(bfloat16_avx512)
 HEADLIGHT_STEPS(bfloat16_avx512_bf16)
+HEADLIGHT_INT8(bfloat16_amx_int8)
 HEADLIGHT_INT8(bfloat16_avx512_vnni_bf16)
 HEADLIGHT_INT8(float32_avx512_vnni)
 HEADLIGHT_INT8(float32_avx512)
@@ -813,6 +814,8 @@ void try_set(const std::string &set, int rounds) {
         }
         if (set == "avx512_vnni")
             try_int8_product<float>(INT8(float32_avx512_vnni), headlight_columns_float32_avx512);
+        if (set == "amx_int8")
+            try_int8_product<uint16_t>(INT8(bfloat16_amx_int8), headlight_columns_bfloat16_avx512_bf16);
         if (set == "avx512_vnni_bf16")
             try_int8_product<uint16_t>(INT8(bfloat16_avx512_vnni_bf16), headlight_columns_bfloat16_avx512_bf16);
         if (set == "avx512_bf16") {

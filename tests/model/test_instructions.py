@@ -59,6 +59,7 @@ def test_only_what_the_processor_can_do_is_chosen(
         ((), ("avx512_vnni", torch.float32)),
         (("slow_avx512_bf16",), ("avx512_vnni", torch.bfloat16)),
         (("slow_avx512_bf16", "amx_tile"), ("amx", torch.bfloat16)),
+        (("amx_tile", "amx_int8"), ("amx_int8", torch.bfloat16)),
         (("avx512_bf16",), ("avx512_vnni", torch.float32)),
         (("avx512_vnni",), ("avx512", torch.float32)),
         (("avx512_vnni", "slow_avx512_bf16"), ("avx512", torch.float32)),
@@ -77,18 +78,19 @@ def test_products_of_eight_bits_have_their_surroundings_in_the_faster_precision(
     """
     able = ("avx2", "fma3", "f16c", *(f"avx512_{part}" for part in ("f", "bw", "vl", "dq", "bf16", "vnni")))
     able += ("avx_vnni",)
-    can = dict.fromkeys((*able, "slow_avx512_bf16", "amx_bf16"), True) | {"amx_tile": False}
+    can = dict.fromkeys((*able, "slow_avx512_bf16", "amx_bf16"), True)
+    can |= {"amx_tile": False, "amx_int8": False}
     can |= {name: not can[name] for name in masked}
     if isinstance(wanted, str):
         with pytest.raises(NoKernels, match=f"^{wanted}$"):
             find_int8_kernels(can)
         return
-    if wanted[0] == "amx" and library._library().headlight_enable_amx() != 1:
+    if wanted[0].startswith("amx") and library._library().headlight_enable_amx() != 1:
         pytest.skip("Linux grants no AMX tiles here")
     kernels, dtype = find_int8_kernels(can)
     assert (kernels.instructions, dtype) == wanted
     assert kernels.products.int8 is not None
-    assert kernels.products.int8.steps == (127 if wanted[0] in {"amx", "avx512_vnni", "avx_vnni"} else 63)
+    assert kernels.products.int8.steps == (63 if wanted[0] in {"avx512", "avx2"} else 127)
 
 
 @needs_kernels

@@ -159,7 +159,7 @@ def test_what_is_compiled_for_avx2_or_for_any_processor_needs_no_more() -> None:
             found[one] += (one in name) * code.count("\n")
         if "vpdpbusd" in code:
             assert "avx2::" not in name
-            assert "{vex}" in code or "_vnni" in name
+            assert "{vex}" in code or "_vnni" in name or "amx_int8" in name
     assert min(found.values()) > 100, "they were found"
 
 
@@ -290,7 +290,7 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     sets += ["avx512_bf16"] if can.get("avx512_bf16") else []
     sets += ["avx_vnni"] if can.get("avx_vnni") else []
     sets += ["avx512_vnni"] if can.get("avx512_vnni") else []
-    sets += ["avx512_vnni_bf16"] if can.get("avx512_vnni") and can.get("avx512_bf16") else []
+    sets += ["avx512_vnni_bf16", "amx_int8"] if can.get("avx512_vnni") and can.get("avx512_bf16") else []
     run_sanitized([str(program), "60", *sets])
 
 

@@ -23,10 +23,10 @@ from model.pytorch.kernels.library import (
 )
 from model.pytorch.kernels.panels import lay_out
 from model.pytorch.kernels.structures import Linear, Product
-from tests.support.kernel import capabilities
+from tests.support.kernel import capabilities, emulated_int8
 
 EIGHT, SEVEN, SIGNED = Rounding(127, 2**15, 128), Rounding(63, 64, 64), Rounding(127, 2**15, 0)
-"""With VNNI, without it, and on ARM64."""
+"""With VNNI or AMX, without them, and on ARM64."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,12 @@ class Multiplying:
         return self.products.int8
 
 
-@pytest.fixture(params=EIGHT_BITS, ids=[one.name for one in EIGHT_BITS])
+@pytest.fixture(params=[*EIGHT_BITS, None], ids=[*(one.name for one in EIGHT_BITS), "emulated"])
 def products(request: pytest.FixtureRequest) -> Multiplying:
-    """Those of each instruction set that the processor has."""
-    one: KernelSet = request.param
+    """Those of each instruction set that the processor has, and those with emulated tiles."""
+    one: KernelSet | None = request.param
+    if one is None:
+        return Multiplying(emulated_int8(), torch.bfloat16)
     can = capabilities()
     if lacking := [name for name in one.instructions.capabilities if not can.get(name)]:
         pytest.skip(f"the processor has no {lacking}")
@@ -58,7 +60,8 @@ def products(request: pytest.FixtureRequest) -> Multiplying:
     except NoKernels as error:
         pytest.skip(str(error))
     assert kernels.instructions == one.instructions.name.removesuffix("_bf16")
-    assert kernels.products.int8 == (SIGNED if "neon" in one.name else EIGHT if "vnni" in one.name else SEVEN)
+    wide = "vnni" in one.name or "amx" in one.name
+    assert kernels.products.int8 == (SIGNED if "neon" in one.name else EIGHT if wide else SEVEN)
     assert str(dtype) == f"torch.{one.precision}"
     return Multiplying(kernels.products, dtype)
 

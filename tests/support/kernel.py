@@ -24,12 +24,13 @@ from model.encoder.parts import Activation
 from model.encoder.positions import rotate
 from model.pytorch.kernels import build as builder
 from model.pytorch.kernels import library
-from model.pytorch.kernels.instructions import KERNEL_SETS, Instructions
+from model.pytorch.kernels.instructions import EIGHT_BITS, KERNEL_SETS, Instructions
 from model.pytorch.kernels.library import (
     ACTIVATIONS,
     Kernels,
     NoKernels,
     Products,
+    Rounding,
     check,
     find_int8_kernels,
 )
@@ -86,6 +87,8 @@ ROUNDED = "bfloat16_neon_bf16"
 AMX, EMULATED = "bfloat16_amx", "bfloat16_emulated"
 """Attention and products with tiles, which are those of the processor or emulated, and the other steps of
 `bfloat16_avx512_bf16`, which any processor with AVX512-BF16 runs."""
+AMX_INT8 = "bfloat16_amx_int8"
+"""Products of eight bits with tiles."""
 
 _COLUMNS = 12  # of a panel, of stand-ins
 _OPENMP = CDLL(None)  # PyTorch's, among all that the process has loaded
@@ -148,13 +151,28 @@ def restrict_to(instructions: Instructions | None, monkeypatch: pytest.MonkeyPat
 
 
 @cache
-def _emulated() -> Kernels:
+def _emulating() -> CDLL:
+    """All that has tiles, and what else it needs, with emulated ones."""
     if not torch.cpu.get_capabilities().get("avx512_bf16"):
         pytest.skip("the processor has no AVX512-BF16")
-    options, sets = ("-DHEADLIGHT_EMULATE_TILES", "-Werror"), (AMX, "bfloat16_avx512_bf16")
+    options, sets = ("-DHEADLIGHT_EMULATE_TILES", "-Werror"), (AMX, AMX_INT8, "bfloat16_avx512_bf16")
     made_of = crc32(Path(builder.__file__).read_bytes() + Path(__file__).read_bytes(), checksum())
-    target = keep(f"kernels/emulated-{made_of:x}", lambda place: builder.build(place, options, sets))
-    return Kernels.of(CDLL(str(target)), next(one for one in KERNEL_SETS if one.tiled))
+    return CDLL(str(keep(f"kernels/emulated-{made_of:x}", lambda place: builder.build(place, options, sets))))
+
+
+def _emulated() -> Kernels:
+    return Kernels.of(_emulating(), next(one for one in KERNEL_SETS if one.tiled))
+
+
+def emulated_int8() -> Products:
+    """Products of eight bits with emulated tiles; skips without AVX512-VNNI and AVX512-BF16."""
+    if not torch.cpu.get_capabilities().get("avx512_vnni"):
+        pytest.skip("the processor has no AVX512-VNNI")
+    found, kernels = _emulating(), next(one for one in EIGHT_BITS if one.tiled)
+    assert kernels.name == AMX_INT8
+    rounding = Rounding(*(library._constant(found, f"int8_{name}", kernels) for name in Rounding._fields))
+    columns = c_int64.in_dll(found, "headlight_columns_bfloat16_avx512_bf16").value
+    return Products(found[f"headlight_int8_multiply_{AMX_INT8}"], columns, rounding)
 
 
 def attend(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Instructions(NamedTuple):
-    """Some instructions of processors.
+    """A set of processor instructions.
 
     `name` is also that of the C++ namespace of what is compiled for them. `flags` are those of the compiler,
     `capabilities` those of `_capabilities` in library.py, and `vectors` the header in cpp/vectors. `machine`
@@ -36,6 +36,7 @@ AVX512_BF16 = AVX512.with_("avx512_bf16", ("-mavx512bf16",), ("avx512_bf16",))
 AMX = AVX512_BF16.with_("amx", ("-mamx-tile", "-mamx-bf16"), ("amx_tile", "amx_bf16"))
 AVX512_VNNI = AVX512.with_("avx512_vnni", ("-mavx512vnni",), ("avx512_vnni",))
 AVX512_VNNI_BF16 = AVX512_BF16.with_("avx512_vnni_bf16", ("-mavx512vnni",), ("avx512_vnni",))
+AMX_INT8 = AMX.with_("amx_int8", ("-mavx512vnni", "-mamx-int8"), ("avx512_vnni", "amx_int8"))
 NEON = Instructions("neon", ("-march=armv8-a",), ("neon",), vectors="neon", machine="aarch64")
 NEON_BF16 = NEON.with_("neon_bf16", ("-march=armv8.2-a+bf16",), ("bf16",))
 NEON_DOTPROD = NEON.with_("neon_dotprod", ("-march=armv8.2-a+dotprod",), ("asimddp",))
@@ -97,6 +98,7 @@ KERNEL_SETS = (
 """All of them, the fastest first."""
 
 EIGHT_BITS = (
+    KernelSet("bfloat16", AMX_INT8, source="int8", multiplies_pairs=True, tiled=True),
     KernelSet("bfloat16", AVX512_VNNI_BF16, source="int8", multiplies_pairs=True),
     KernelSet("float32", AVX512_VNNI, source="int8"),
     KernelSet("float32", AVX512, source="int8"),

@@ -222,7 +222,7 @@ def find_int8_kernels(
     library = _library()
     can = _capabilities(library) if capabilities is None else capabilities
     for products in EIGHT_BITS:
-        if not products.suits(can):
+        if not products.suits(can) or (products.tiled and library.headlight_enable_amx() != 1):
             continue
         dtype: torch.dtype = getattr(torch, products.precision)
         kernels = next(one for one in _find(dtype, can) if not (one.tiled and head_size % one.head_step))
@@ -232,8 +232,9 @@ def find_int8_kernels(
         raise NoKernels(LACKING_ON_ARM64 if can.get("neon") else LACKING)
     multiply = getattr(library, f"headlight_int8_multiply_{products.name}")
     rounding = Rounding(*(_constant(library, f"int8_{name}", products) for name in Rounding._fields))
+    named = products if products.tiled or not kernels.tiled else kernels
     return Kernels.of(library, kernels)._replace(
-        instructions=(kernels if kernels.tiled else products).instructions.name.removesuffix("_bf16"),
+        instructions=named.instructions.name.removesuffix("_bf16"),
         products=Products(
             multiply, _constant(library, "columns", kernels.steps or kernels), rounding, word=products.word
         ),

@@ -9,6 +9,8 @@
 
 namespace HEADLIGHT_NAMESPACE {
 
+constexpr int64_t TILE_ROWS = 16, TILE_WORDS = 16;
+
 // The operand of LDTILECFG: palette 1, and the rows and bytes per row of eight tiles.
 struct alignas(64) Configuration {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -48,6 +50,17 @@ inline void tile_multiply(int c, int a, int b) {
             std::memcpy(&emulated[c].words[i][j], &sum, sizeof sum);
         }
 }
+inline void tile_multiply_bytes(int c, int a, int b) {
+    for (int i = 0; i < configured.rows[c]; i++)
+        for (int j = 0; j < 16; j++)
+            for (int w = 0; w < 16; w++) {
+                int8_t left[4];
+                uint8_t right[4];
+                std::memcpy(left, &emulated[a].words[i][w], sizeof left);
+                std::memcpy(right, &emulated[b].words[w][j], sizeof right);
+                for (int k = 0; k < 4; k++) emulated[c].words[i][j] += (uint32_t)(left[k] * right[k]);
+            }
+}
 inline void tile_configure(const Configuration *configuration) { configured = *configuration; }
 inline void tile_release() {}
 #else
@@ -57,6 +70,7 @@ inline void tile_release() {}
 #define tile_load_once(t, from, bytes) _tile_stream_loadd(t, from, bytes)  // leaves little in the first-level cache
 #define tile_store(t, to, bytes) _tile_stored(t, to, bytes)
 #define tile_multiply(c, a, b) _tile_dpbf16ps(c, a, b)
+#define tile_multiply_bytes(c, a, b) _tile_dpbsud(c, a, b)  // only with amx_int8
 #define tile_configure(configuration) _tile_loadconfig(configuration)
 #define tile_release() _tile_release()
 #endif

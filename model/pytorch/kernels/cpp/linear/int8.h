@@ -13,148 +13,20 @@
 // VPMADDUBSW, where there is no VNNI, sums two such products in sixteen bits. With 63 in the place of 127 two of its sums fit
 // there, and every 64 inputs have scales of their own: together they are as near to float32 as eight bits with one scale.
 //
-// On ARM64 both numbers of a product have a sign, and nothing is added: see int8_arm64.h.
+// On ARM64 both numbers of a product have a sign, and nothing is added: see int8_arm64.h. With AMX tiles sum the products of
+// VPDPBUSD: see int8_amx.h.
 #pragma once
 
-#include <algorithm>
-
-#include "linear.h"
-#include "../scratch.h"
-#ifdef __aarch64__
-#include "int8_arm64.h"
+#include "integer_rows.h"
+#ifdef __AMX_INT8__
+#include "int8_amx.h"
 #endif
 
 namespace HEADLIGHT_NAMESPACE {
 
-constexpr int BYTES_PER_WORD = 4;
-constexpr int64_t ROUNDED_BYTES = 96 << 10;  // of rows that are multiplied by all panels in turn: they stay in the cache
-constexpr int64_t MOST_INPUTS = 1 << 15;     // twice 255 · 127 times as many are less than 2³¹
-
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(__ARM_FEATURE_DOTPROD)
-constexpr int STEPS = 127;              // numbers are rounded to −STEPS to STEPS
-constexpr int64_t GROUP = MOST_INPUTS;  // inputs with a scale of their own
-constexpr int TOGETHER = 1;             // words of a row that are multiplied at once
-constexpr int INTEGER_ROWS = BLOCK_ROWS;   // of a block
-#else
-constexpr int STEPS = 63;  // four products are at most 4 · 127 · 63 < 2¹⁵
-constexpr int64_t GROUP = 64;
-constexpr int TOGETHER = 2;
-constexpr int INTEGER_ROWS = LANES == 8 ? 4 : BLOCK_ROWS;  // with AVX2 the two words of the weights take four of 16 registers
-#endif
-
-#ifdef __ARM_FEATURE_DOTPROD
-constexpr int ADDED = 0;  // to weights
-#else
-constexpr int ADDED = STEPS + 1;
-#endif
-
-#ifdef __ARM_FEATURE_MATMUL_INT8
-constexpr int64_t ROW_STEP = 2;  // rows lie in pairs: see pairs.h
-#else
-constexpr int64_t ROW_STEP = 1;
-#endif
-
-constexpr int LOW_STEPS = 2 * STEPS;  // in one step
-
-inline int64_t groups_of(int64_t inputs) { return GROUP < MOST_INPUTS ? (inputs + GROUP - 1) / GROUP : 1; }
-
-// The bytes of a row of so many inputs, and where the first of them lies; the next are dense, or follow eight by eight after those
-// of the other row.
-inline int64_t row_bytes(int64_t inputs) { return ROW_STEP == 1 ? inputs : rounded_up(inputs, 8); }
-inline int64_t place_of(int64_t row, int64_t inputs) {
-    return ROW_STEP == 1 ? row * inputs : row / 2 * 2 * row_bytes(inputs) + row % 2 * 8;
-}
-
-// The first row of one of some blocks of nearly equal size.
-inline int64_t start_of(int64_t block, int64_t blocks, int64_t rows) {
-    if constexpr (ROW_STEP == 1) return rows * block / blocks;
-    return std::min(rows, (rows + ROW_STEP - 1) / ROW_STEP * block / blocks * ROW_STEP);
-}
-
-// Some rows of x as integers, and what is left over of them: row i begins at place_of(i, inputs), and its groups at
-// i · groups_of(inputs).
-struct Rounded {
-    float *scales;
-    int32_t *starts, *low_starts;  // of sums of products: less ADDED times the sum of the group
-    int8_t *rows, *low_rows;
-
-    static size_t bytes(int64_t count, int64_t inputs, bool precise) {
-        return rounded_up(count, ROW_STEP) * ((precise ? 2 : 1) * row_bytes(inputs) + 12 * groups_of(inputs)) + 256;
-    }
-    Rounded(char *memory, int64_t count, int64_t inputs)
-        : scales((float *)memory),
-          starts((int32_t *)memory + count * groups_of(inputs)),
-          low_starts(starts + count * groups_of(inputs)),
-          rows((int8_t *)memory + rounded_up(count * groups_of(inputs) * 12, 64)),
-          low_rows(rows + rounded_up(rounded_up(count, ROW_STEP) * row_bytes(inputs), 64)) {}
-};
-
-// A vector of numbers of a row, smoothed.
-template <class P>
-Floats smoothed(const typename P::Element *x, const float *smoothing, int64_t j, int64_t size) {
-    const Mask lanes = lanes_below(j, size);
-    return mul(P::load(x + j, lanes), load_some(smoothing + j, lanes));
-}
-
-// Store up to four vectors of integers of a row, and add them to a sum.
-[[gnu::always_inline]] inline void store_integers(int8_t *to, const Words whole[4], int64_t count, Integers &sum) {
-    const Words ones[1] = {broadcast_word(0x01010101)}, bytes[1] = {bytes_of(whole)};
-#ifdef __ARM_FEATURE_MATMUL_INT8
-    store_paired(to, bytes[0], count);
-#else
-    store_some_words(to, bytes[0], lanes_below(0, count / BYTES_PER_WORD));
-#endif
-    sum = multiply_bytes(sum, ones, bytes);
-}
-
-// Round a group of `count` inputs of a row of x, of which `numbers` returns the vector at one of them, smoothed. A NaN or an
-// infinity makes its scale one, and with it the row of the result.
-template <bool PRECISE, class Numbers>
-inline void round_group(int64_t count, Numbers numbers, const Rounded &to, int64_t group, int64_t place) {
-    Words largest = zero_words();  // bits of floats without a sign order as integers, and a NaN is the largest
-    for (int64_t i = 0; i < count; i += LANES) largest = max_words(largest, as_words(abs(numbers(i))));
-    const int32_t bits = max_of_words(largest);
-    float most;
-    std::memcpy(&most, &bits, sizeof most);
-    to.scales[group] = most / STEPS;
-    const Floats by = broadcast(most > 0 ? STEPS / most : 0);
-    Integers sum = {}, low_sum = {};
-    for (int64_t i = 0; i < count; i += 4 * LANES) {
-        Words whole[4], low[4];
-        for (int v = 0; v < 4; v++) {
-            const Floats value = mul(numbers(i + v * LANES), by);
-            whole[v] = words_of(value);
-            if (PRECISE) low[v] = words_of(mul(sub(value, floats_of(whole[v])), broadcast(LOW_STEPS)));
-        }
-        store_integers(to.rows + place + ROW_STEP * i, whole, count - i, sum);
-        if (PRECISE) store_integers(to.low_rows + place + ROW_STEP * i, low, count - i, low_sum);
-    }
-    to.starts[group] = -ADDED * sum_of_words((Words)sum);
-    if (PRECISE) to.low_starts[group] = -ADDED * sum_of_words((Words)low_sum);
-}
-
-// Round a row of x.
-template <class P, bool PRECISE>
-void round_row(const typename P::Element *x, const float *smoothing, int64_t size, const Rounded &to, int64_t row) {
-    int64_t j = 0, group = row * groups_of(size);
-    if constexpr (GROUP <= 8 * LANES)  // a whole one stays in registers
-        for (; j + GROUP <= size; j += GROUP, group++) {
-            Floats held[GROUP / LANES];
-            for (int v = 0; v < GROUP / LANES; v++)
-                held[v] = mul(P::load(x + j + v * LANES, ALL_LANES), load_some(smoothing + j + v * LANES, ALL_LANES));
-            round_group<PRECISE>(GROUP, [&held](int64_t i) { return held[i / LANES]; }, to, group, place_of(row, size) + ROW_STEP * j);
-        }
-    if (j < size)
-        round_group<PRECISE>(size - j, [=](int64_t i) { return smoothed<P>(x, smoothing, j + i, size); }, to, group,
-                             place_of(row, size) + ROW_STEP * j);
-}
-
-// A panel of weights, and what is left over of them, null unless a product is precise.
-struct Panel {
-    const uint32_t *weights, *low_weights;
-    const float *bias, *scales;  // of its columns; those of the next group are `outputs` further
-    int64_t columns, outputs;    // the columns that are there, and all of the product
-};
+#ifndef __AMX_INT8__  // else in int8_amx.h
+inline int64_t begin_tiles(int64_t) { return 0; }
+inline void end_tiles() {}
 
 #ifndef __aarch64__  // else in int8_arm64.h
 // Add the products of some words of R rows, `words` apart, with those of a panel, and fetch those of the next one. It and its
@@ -189,7 +61,7 @@ template <int R>
 // stay in registers: stores of vectors may change what is referred to.
 template <bool PRECISE, int R>
 void multiply_integers(const Rounded x, int64_t row, int64_t inputs, const Panel panel, float *out) {
-    const int64_t words = row_bytes(inputs) / BYTES_PER_WORD, groups = groups_of(inputs), place = place_of(row, inputs);
+    const int64_t words = row_bytes(inputs) / BYTES_PER_WORD, groups = groups_of(inputs), place = x.place(row, inputs, 0);
     const auto *rows = (const uint32_t *)(x.rows + place), *low_rows = (const uint32_t *)(x.low_rows + place);
     for (int64_t g = 0; g < groups; g++) {
         const int64_t first = row * groups + g;  // the group of the first row
@@ -232,6 +104,7 @@ inline void multiply_integers(int rows, const Rounded &x, int64_t row, int64_t i
         default: return multiply_integers<PRECISE, INTEGER_ROWS>(x, row, inputs, panel, out);
     }
 }
+#endif
 
 // Multiply some rounded rows, from `row` on, by one panel, or by one of gates and that of their values, and write them from
 // `output` on; A is the activation.
@@ -269,21 +142,23 @@ int multiply_all_rounded(const Product &all) {
     return on_every_thread([&all, inputs, panels, chunks] {
         const int64_t rows = chunks ? (all.tokens + chunks - 1) / chunks : 0;
         char *memory = reserve_scratch(Rounded::bytes(rows, inputs, PRECISE));
-        int64_t held = -1;  // the chunk whose rows are rounded
+        int64_t held = -1, tile = 0;  // the chunk whose rows are rounded, and the rows of its tiles
         Work work(all.steps);
 #pragma omp for schedule(static) nowait
         for (int64_t task = 0; task < chunks * panels; task++) {
             if (!memory) continue;
             const int64_t chunk = task / panels, panel = task % panels;
             const int64_t start = all.tokens * chunk / chunks, count = all.tokens * (chunk + 1) / chunks - start;
-            const Rounded x(memory, rows, inputs);
+            const int64_t blocks = (count + INTEGER_ROWS - 1) / INTEGER_ROWS;
+            Rounded x(memory, rows, inputs);
             if (chunk != held) {
+                tile = begin_tiles((count + blocks - 1) / blocks);
                 const auto *from = (const typename P::Element *)all.x + start * inputs;
                 for (int64_t row = 0; row < count; row++)
                     round_row<P, PRECISE>(from + row * inputs, all.linear.smoothing, inputs, x, row);
                 held = chunk;
             }
-            const int64_t blocks = (count + INTEGER_ROWS - 1) / INTEGER_ROWS;
+            x.tile = tile;
             for (int64_t b = 0; b < blocks; b++) {
                 const int64_t row = start_of(b, blocks, count), next = start_of(b + 1, blocks, count);
                 auto *output = (typename P::Element *)all.output + (start + row) * width(all);
@@ -291,6 +166,7 @@ int multiply_all_rounded(const Product &all) {
             }
             work.add(count * PANEL_COLUMNS * inputs);
         }
+        if (tile) end_tiles();
         return memory ? DONE : NO_MEMORY;
     });
 }

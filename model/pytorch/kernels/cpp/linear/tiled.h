@@ -13,7 +13,7 @@
 
 namespace HEADLIGHT_NAMESPACE {
 
-constexpr int64_t TILE_ROWS = 16, TILE_WORDS = 16, TILED_COLUMNS = 2 * TILE_WORDS;
+constexpr int64_t TILED_COLUMNS = 2 * TILE_WORDS;
 // Rows of x that are multiplied by all panels in turn, and their bytes: they stay in the second-level cache.
 constexpr int64_t MOST_ROWS = 256, COPIED_BYTES = 3 << 18;
 
