@@ -38,8 +38,8 @@ from model.pytorch.kernels.observations import Observations
 from model.pytorch.kernels.stack import NativeStack
 from model.pytorch.kernels.structures import Attention
 from tests.references.comparing import distance, relative_distance
+from tests.support.emulated_tiles import AMX
 from tests.support.kernel import (
-    AMX,
     FLOAT32,
     ROUNDED,
     WIDENED,

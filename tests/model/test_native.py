@@ -17,7 +17,8 @@ from model.pytorch.kernels.library import Kernels
 from model.pytorch.kernels.observations import Observations, Slots
 from tests.references import measures
 from tests.references.comparing import near_ties
-from tests.support.kernel import EMULATED, STEPS, attend, kernels_of, needs_kernels
+from tests.support.emulated_tiles import EMULATED
+from tests.support.kernel import STEPS, attend, kernels_of, needs_kernels
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name.split("_")[0]) for name in (*STEPS, EMULATED)}
 all_kernels = pytest.mark.parametrize("name", list(DTYPES))

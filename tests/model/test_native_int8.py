@@ -23,7 +23,8 @@ from model.pytorch.kernels.library import (
 )
 from model.pytorch.kernels.panels import lay_out
 from model.pytorch.kernels.structures import Linear, Product
-from tests.support.kernel import capabilities, emulated_int8
+from tests.support.emulated_tiles import emulated_int8
+from tests.support.kernel import capabilities
 
 EIGHT, SEVEN, SIGNED = Rounding(127, 2**15, 128), Rounding(63, 64, 64), Rounding(127, 2**15, 0)
 """With VNNI or AMX, without them, and on ARM64."""

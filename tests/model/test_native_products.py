@@ -17,8 +17,9 @@ from model.pytorch.kernels.library import ACTIVATIONS, Products, check
 from model.pytorch.kernels.panels import lay_out
 from model.pytorch.kernels.structures import Linear, Product
 from tests.references.comparing import relative_distance
-from tests.support.kernel import AMX, EMULATED, ROUNDED, STEPS, WIDENED, kernels_of, multiply
+from tests.support.emulated_tiles import AMX, EMULATED
 from tests.support.kernel import FLOAT32 as EXACT_STEPS
+from tests.support.kernel import ROUNDED, STEPS, WIDENED, kernels_of, multiply
 
 # ------------------------------------------------------------------------------------------- products
 

@@ -5,11 +5,8 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import CDLL, CFUNCTYPE, byref, c_float, c_int, c_int32, c_int64, c_void_p
-from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 import torch
@@ -22,21 +19,18 @@ from model.encoder.linear import Linear as EncoderLinear
 from model.encoder.linear import activate
 from model.encoder.parts import Activation
 from model.encoder.positions import rotate
-from model.pytorch.kernels import build as builder
 from model.pytorch.kernels import library
-from model.pytorch.kernels.instructions import EIGHT_BITS, KERNEL_SETS, Instructions
+from model.pytorch.kernels.instructions import KERNEL_SETS, Instructions
 from model.pytorch.kernels.library import (
     ACTIVATIONS,
     Kernels,
     NoKernels,
     Products,
-    Rounding,
     check,
     find_int8_kernels,
 )
 from model.pytorch.kernels.observations import IntArray, Observations
 from model.pytorch.kernels.panels import lay_out
-from model.pytorch.kernels.sources import checksum
 from model.pytorch.kernels.structures import (
     Attention,
     Collection,
@@ -49,7 +43,7 @@ from model.pytorch.kernels.structures import (
     Routing,
 )
 from tests.support.backends import instructions
-from tests.support.keeping import keep
+from tests.support.emulated_tiles import EMULATED, emulated
 
 needs_kernels = pytest.mark.skipif(
     instructions(torch.float32) is None,
@@ -84,12 +78,6 @@ WIDENED = f"bfloat16_{EVERY}"
 ROUNDED = "bfloat16_neon_bf16"
 """Products that also round what they read to bfloat16, and the other steps of `FLOAT32`."""
 
-AMX, EMULATED = "bfloat16_amx", "bfloat16_emulated"
-"""Attention and products with tiles, which are those of the processor or emulated, and the other steps of
-`bfloat16_avx512_bf16`, which any processor with AVX512-BF16 runs."""
-AMX_INT8 = "bfloat16_amx_int8"
-"""Products of eight bits with tiles."""
-
 _COLUMNS = 12  # of a panel, of stand-ins
 _OPENMP = CDLL(None)  # PyTorch's, among all that the process has loaded
 
@@ -97,7 +85,7 @@ _OPENMP = CDLL(None)  # PyTorch's, among all that the process has loaded
 def kernels_of(steps: str) -> Kernels:
     """Those of one of `STEPS`, `WIDENED`, `ROUNDED`, `AMX` or `EMULATED`; skips without them."""
     if steps == EMULATED:
-        return _emulated()
+        return emulated()
     kernels = next(one for one in KERNEL_SETS if one.name == steps)
     try:
         compiled = library._library()
@@ -148,31 +136,6 @@ def restrict_to(instructions: Instructions | None, monkeypatch: pytest.MonkeyPat
     if not all(map(can.get, instructions.capabilities)):
         pytest.skip(f"the processor has no {instructions.name}")
     monkeypatch.setattr(library, "_capabilities", lambda _: dict.fromkeys(instructions.capabilities, True))
-
-
-@cache
-def _emulating() -> CDLL:
-    """All that has tiles, and what else it needs, with emulated ones."""
-    if not torch.cpu.get_capabilities().get("avx512_bf16"):
-        pytest.skip("the processor has no AVX512-BF16")
-    options, sets = ("-DHEADLIGHT_EMULATE_TILES", "-Werror"), (AMX, AMX_INT8, "bfloat16_avx512_bf16")
-    made_of = crc32(Path(builder.__file__).read_bytes() + Path(__file__).read_bytes(), checksum())
-    return CDLL(str(keep(f"kernels/emulated-{made_of:x}", lambda place: builder.build(place, options, sets))))
-
-
-def _emulated() -> Kernels:
-    return Kernels.of(_emulating(), next(one for one in KERNEL_SETS if one.tiled))
-
-
-def emulated_int8() -> Products:
-    """Products of eight bits with emulated tiles; skips without AVX512-VNNI and AVX512-BF16."""
-    if not torch.cpu.get_capabilities().get("avx512_vnni"):
-        pytest.skip("the processor has no AVX512-VNNI")
-    found, kernels = _emulating(), next(one for one in EIGHT_BITS if one.tiled)
-    assert kernels.name == AMX_INT8
-    rounding = Rounding(*(library._constant(found, f"int8_{name}", kernels) for name in Rounding._fields))
-    columns = c_int64.in_dll(found, "headlight_columns_bfloat16_avx512_bf16").value
-    return Products(found[f"headlight_int8_multiply_{AMX_INT8}"], columns, rounding)
 
 
 def attend(
