@@ -32,7 +32,7 @@ KINDS: dict[str, tuple[HTTPStatus, str]] = {
     "request-timeout": (HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time"),
     "body-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large"),
     "too-many-inputs": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "There are too many inputs"),
-    "explanation-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The explanation is too large"),
+    "explanation-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The explanation needs too many runs"),
     "response-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The response would be too large"),
     "unsupported-media-type": (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body's format is not supported"),
     "invalid-request": (HTTPStatus.UNPROCESSABLE_ENTITY, "The request is not valid"),

@@ -137,8 +137,8 @@ def _with_projection(folder: ModelFolder, tensors: Mapping[str, Stored]) -> Mode
     if len(pooling) > 1 or "max" in pooling or folder.layout.weighted:
         raise CheckpointError(
             f"{path}: the tensor {stored.name} projects every token, which is supported only with one "
-            "pooling mode other than max and no linear layer after the pooling; the pooling here is "
-            f"{', '.join(pooling)}: use files from the same checkpoint."
+            f"pooling mode other than max, here {', '.join(pooling)}, and without modules with weights: use "
+            "files from the same checkpoint."
         )
     weight = read_tensors([stored])[stored.name].float().numpy()
     projection = Dense(weight, np.zeros(len(weight), np.float32), "Identity")

@@ -257,7 +257,7 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
         if layout.default_prompt_name is not None and not tokenizer.pairs_take_prompt:
             raise CheckpointError(
                 f"{path}: default_prompt_name is {shown(layout.default_prompt_name)}, but the chat template "
-                "has no system message to hold a prompt: set it to null."
+                "has no system message to hold a prompt: set default_prompt_name to null."
             )
     try_tokenizer(source, tokenizer, layout, config)
     no_ranking = why_not_comparable(path, raw)

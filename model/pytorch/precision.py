@@ -54,7 +54,7 @@ class Precision:
         if dtype == _AUTO:
             dtype = _fastest(device, native=native)
         if dtype == _EIGHT_BITS:
-            kernels, between = _find_eight_bits(config.head_size, native=native)
+            kernels, between = _find_eight_bits(config, native=native)
             return Precision(dtype, between, kernels)
         if dtype == EXACT:
             return Precision(dtype, torch.float64, native=False)
@@ -132,12 +132,12 @@ def _find_widening(config: EncoderConfig) -> Kernels | None:
     return kernels if kernels.products.widens else None
 
 
-def _find_eight_bits(head_size: int, *, native: bool) -> tuple[Kernels, torch.dtype]:
+def _find_eight_bits(config: EncoderConfig, *, native: bool) -> tuple[Kernels, torch.dtype]:
     """Find kernels of eight bits; raises Unsupported where they cannot run."""
     reason = "it needs the native kernels, which are off"
     if native:
         try:
-            return find_int8_kernels(head_size=head_size)
+            return find_int8_kernels(head_size=config.head_size, tiled=config.disentangled is None)
         except NoKernels as error:
             reason = str(error)
     raise Unsupported(

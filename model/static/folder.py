@@ -42,7 +42,7 @@ def read_static(path: Path, *, strict: bool = False) -> tuple[ModelFolder, Token
     if layout.roles:
         raise CheckpointError(
             f"{path} says that it is a late-interaction model, but modules.json lists StaticEmbedding, "
-            "which cannot return token vectors: use files from the same model."
+            "which gives a token the same vector in every text: use files from the same model."
         )
     folder = layout.transformer
     account(path, layout, config=False, strict=strict)

@@ -165,6 +165,6 @@ def _read_tokenizer(folder: Path, limit: int) -> StaticTokenizer:
 
 
 def table_want(want: Want) -> SparseWant | None:
-    """Return what a sequence wants that needs no pass: only a table's weights of its tokens; else None."""
+    """Return the want of a sequence that only looks up a table's weights, which needs no pass; else None."""
     head = want.heads[0] if len(want.heads) == 1 else None
     return head if isinstance(head, SparseWant) and head.table else None

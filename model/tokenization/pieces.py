@@ -146,7 +146,7 @@ def _build(
 def dress_llama(tokenizer: Tokenizer, settings: Settings) -> None:
     """Put a space before a text, and with `legacy` also after each special token in it.
 
-    Raises CheckpointError for a setting that is no boolean.
+    Raises CheckpointError for a setting that is not a boolean.
     """
     _fall_back(tokenizer)
     before = settings.get("add_prefix_space") is None or switch(settings, "add_prefix_space", default=True)

@@ -97,7 +97,7 @@ class SlowPattern:
         return (
             f"the expression {_named(self.expression)} may take {self.seconds([20_000]):.2g} s for 20,000 "
             f"{self._hard} in a row; the limit is {limit_s:g} s, so inputs with more than "
-            f"{self.length(limit_s)} in a row are refused"
+            f"{self.length(limit_s)} in a row, or with shorter runs that take as long, are refused"
         )
 
 

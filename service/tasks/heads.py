@@ -45,9 +45,7 @@ def check_head(
     *others, last = ("bge-m3 layers" if kind == "hybrid" else f"{kind} head" for kind in kinds)
     needed = f"{', '.join(others)} or {last}" if others else last
     raise OptionError(
-        lambda _: (
-            f'The model "{engine.name}" has no {needed}, which {needs} needs{_way_out(engines, kinds)}.'
-        ),
+        lambda _: f'The model "{engine.name}" has no {needed}, needed by {needs}{_way_out(engines, kinds)}.',
         option="model",
         kind="unsupported",
     )
@@ -63,7 +61,7 @@ def _way_out(engines: Mapping[str, Engine], kinds: tuple[HeadKind, ...]) -> str:
     having = [name for name, each in engines.items() if each.info.head and each.info.head.kind in kinds]
     if having:
         return f": {choose_from(having)}"
-    none = ", and no other served model has one"
+    none = ", nor has any other served model"
     if "late_interaction" in kinds:
         return f"{none}: serve a PyLate or Stanford ColBERT model, or bge-m3"
     if kinds == ("hybrid",):

@@ -207,20 +207,20 @@ class Changes:
         layers = self._info.layers
         match change:
             case ScaledHeads():
-                changed = [("layer", change.layer % layers, change.layer % layers < max(state, layer))]
+                changed = [("layer", "layer", change.layer, change.layer % layers < max(state, layer))]
             case HiddenKeys():
                 chosen = _layers(change, self._info)
                 every = change.layers == "all"
                 named = chosen[:1] if every else chosen
-                changed = [("layers", one, one < state or one <= layer) for one in named]
+                changed = [("layers", "layer", one, one < state or one <= layer) for one in named]
             case ChangedStates():
                 one = change.layer % (layers + 1)
-                changed = [("layer", one, one <= max(state, layer))]
-        for option, number, has_effect in changed:
+                changed = [("layer", "hidden state", change.layer, one <= max(state, layer))]
+        for option, what, number, has_effect in changed:
             if not has_effect:
                 raise OptionError(
-                    lambda name, option=option, number=number: (  # type: ignore[misc]
-                        f"Nothing that this request returns depends on layer {number} in "
+                    lambda name, option=option, what=what, number=number: (  # type: ignore[misc]
+                        f"Nothing that this request returns depends on {what} {number} in "
                         f"{name(f'{place}.{option}')}: leave it out, or request a later layer."
                     ),
                     option=f"{place}.{option}",

@@ -197,7 +197,7 @@ class Metrics:
         )
 
     def _kind(self, route: str) -> str:
-        """Tell requests that a model computes from others: rules and dashboards need no list of routes."""
+        """Tell routes that take texts or ids for a model from others: rules and dashboards need no list."""
         return "inference" if route in self._inference else "other"
 
     def reject(self, kind: str) -> None:

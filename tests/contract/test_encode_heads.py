@@ -195,12 +195,12 @@ def test_options_without_effect_are_refused(
     [
         (
             {"outputs": ["sparse"], "model": "colbert"},
-            'The model "colbert" has no masked_words head, autoencoder head or bge-m3 layers, which '
-            '"sparse" in outputs needs: choose from splade, csr.',
+            'The model "colbert" has no masked_words head, autoencoder head or bge-m3 layers, '
+            'needed by "sparse" in outputs: choose from splade, csr.',
         ),
         (
             {"outputs": ["tokens"], "role": "query", "model": "splade"},
-            'The model "splade" has no late_interaction head or bge-m3 layers, which role needs: '
+            'The model "splade" has no late_interaction head or bge-m3 layers, needed by role: '
             "choose from colbert.",
         ),
     ],

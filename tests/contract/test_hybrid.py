@@ -221,7 +221,7 @@ def test_other_models_have_no_weights(served: Service, backend: str) -> None:
     body = {"query": QUERY, "texts": TEXTS, "weights": [1, 1, 1], "model": MINILM}
     document = assert_problem(post(served, body, "/rerank"), 422, "unsupported", field="model")
     assert document["detail"] == (
-        f'The model "{MINILM}" has no bge-m3 layers, which weights needs: choose from m3.'
+        f'The model "{MINILM}" has no bge-m3 layers, needed by weights: choose from m3.'
     )
     refused = post(served, {"inputs": "a", "outputs": ["sparse"], "model": MINILM})
     assert "choose from m3" in assert_problem(refused, 422, "unsupported", field="model")["detail"]

@@ -229,7 +229,8 @@ def test_nothing_is_allowed_that_has_no_effect(
     else:
         document = assert_problem(response, 422, "invalid-request")
         assert document["field"].startswith("interventions.0.layer")
-        assert document["detail"].startswith("Nothing that this request returns depends on layer ")
+        what = "hidden state" if body["interventions"][0]["kind"] == "states" else "layer"
+        assert document["detail"].startswith(f"Nothing that this request returns depends on {what} ")
 
 
 def test_the_text_that_lacks_a_position_has_its_own_name(small_models: Service) -> None:

@@ -189,7 +189,7 @@ def test_a_model_that_predicts_no_words_is_refused(served: Service, backend: str
     body = {"inputs": "a", "outputs": ["logit_lens"], "model": "minilm"}
     document = assert_problem(post(served, body), 422, "unsupported", field="model")
     assert document["detail"] == (
-        'The model "minilm" has no masked_words head, which "logit_lens" in outputs needs: '
+        'The model "minilm" has no masked_words head, needed by "logit_lens" in outputs: '
         "choose from bert, modernbert."
     )
 

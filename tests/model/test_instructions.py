@@ -138,6 +138,7 @@ def test_heads_that_fill_no_row_of_a_tile_are_attended_with_vectors_in_eight_bit
     """AMX does not keep a model of small heads from running in eight bits."""
     able = ("avx2", "fma3", "f16c", *(f"avx512_{part}" for part in ("f", "bw", "vl", "dq", "bf16", "vnni")))
     can = dict.fromkeys((*able, "slow_avx512_bf16", "amx_bf16", "amx_tile"), True)
-    kernels, dtype = find_int8_kernels(can, head_size=48)
-    assert (kernels.instructions, dtype) == ("avx512_vnni", torch.float32)
-    assert kernels.head_step == 16
+    for options in ({"head_size": 48}, {"tiled": False}):
+        kernels, dtype = find_int8_kernels(can, **options)
+        assert (kernels.instructions, dtype) == ("avx512_vnni", torch.float32)
+        assert kernels.head_step == 16

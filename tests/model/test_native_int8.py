@@ -23,7 +23,7 @@ from model.pytorch.kernels.library import (
 )
 from model.pytorch.kernels.panels import lay_out
 from model.pytorch.kernels.structures import Linear, Product
-from tests.support.emulated_tiles import emulated_int8
+from tests.support.emulated_tiles import AMX_INT8, emulated_int8
 from tests.support.kernel import capabilities
 
 EIGHT, SEVEN, SIGNED = Rounding(127, 2**15, 128), Rounding(63, 64, 64), Rounding(127, 2**15, 0)
@@ -51,8 +51,11 @@ class Multiplying:
 def products(request: pytest.FixtureRequest) -> Multiplying:
     """Those of each instruction set that the processor has, and those with emulated tiles."""
     one: KernelSet | None = request.param
-    if one is None:
-        return Multiplying(emulated_int8(), torch.bfloat16)
+    return Multiplying(emulated_int8(), torch.bfloat16) if one is None else by_products(one)
+
+
+def by_products(one: KernelSet) -> Multiplying:
+    """Those of one set; skips without its instructions."""
     can = capabilities()
     if lacking := [name for name in one.instructions.capabilities if not can.get(name)]:
         pytest.skip(f"the processor has no {lacking}")
@@ -172,6 +175,24 @@ def sizes(of: Operands) -> Tensor:
         largest = (of.x * of.smoothing)[:, some].abs().amax(1, keepdim=True).double()
         total = total + largest / n * scales.abs() * (of.high[:, some].abs().sum(1) + 2 * n)
     return total
+
+
+@pytest.mark.parametrize("of", ["processor", "emulated"])
+@pytest.mark.parametrize(("precise", "gated"), [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    ("rows", "words", "outputs"), [(1, 1, 2), (15, 96, 96), (17, 20, 50), (33, 33, 240), (300, 192, 144)]
+)
+def test_tiles_give_the_bits_of_vnni(
+    of: str, rows: int, words: int, outputs: int, precise: bool, gated: bool
+) -> None:
+    """So that a text has the same vector on every processor with eight bits and bfloat16."""
+    by_name = {one.name: one for one in EIGHT_BITS}
+    vnni = by_products(by_name["bfloat16_avx512_vnni_bf16"])
+    emulated = of == "emulated"
+    tiles = Multiplying(emulated_int8(), torch.bfloat16) if emulated else by_products(by_name[AMX_INT8])
+    given_ = operands(vnni, rows, words, outputs)
+    found, expected = (multiply(one, given_, precise=precise, gated=gated) for one in (tiles, vnni))
+    assert torch.equal(found, expected)
 
 
 @given(rows=st.integers(0, 40), words=st.integers(1, 100), outputs=st.integers(1, 120))

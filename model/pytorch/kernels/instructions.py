@@ -58,7 +58,7 @@ class KernelSet(NamedTuple):
     multiplies_pairs: bool = False
     """Whether products in bfloat16 are faster than in float32: with instructions made for them."""
     tiled: bool = False
-    """Whether attention and products are computed with tiles, which the system has to grant."""
+    """Whether attention and products, or products alone, use tiles, which the system has to grant."""
     widens: bool = False
     """Whether only weights are in this precision, and what products multiply them with: all else is float32.
 

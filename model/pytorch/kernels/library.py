@@ -212,12 +212,13 @@ def kernels_for(config: EncoderConfig, dtype: torch.dtype, kernels: Kernels | No
 
 
 def find_int8_kernels(
-    capabilities: Mapping[str, bool] | None = None, *, head_size: int = 0
+    capabilities: Mapping[str, bool] | None = None, *, head_size: int = 0, tiled: bool = True
 ) -> tuple[Kernels, torch.dtype]:
     """Find kernels whose products are of eight-bit integers, and the precision of all between the products.
 
     That is bfloat16 where attention runs faster in it. Attention uses vectors if heads of `head_size` do not
-    fill whole rows of AMX's tiles. Raises NoKernels if there are none for the processor.
+    fill whole rows of AMX's tiles, or if it may not be `tiled`. Raises NoKernels if there are none for the
+    processor.
     """
     library = _library()
     can = _capabilities(library) if capabilities is None else capabilities
@@ -225,7 +226,8 @@ def find_int8_kernels(
         if not products.suits(can) or (products.tiled and library.headlight_enable_amx() != 1):
             continue
         dtype: torch.dtype = getattr(torch, products.precision)
-        kernels = next(one for one in _find(dtype, can) if not (one.tiled and head_size % one.head_step))
+        found = _find(dtype, can)
+        kernels = next(one for one in found if not one.tiled or (tiled and not head_size % one.head_step))
         if kernels.multiplies_pairs == products.multiplies_pairs:
             break
     else:

@@ -268,4 +268,6 @@ def _listed(sent: Sent, rows: int, columns: int) -> list[Any]:
 
 
 def _wrong_number(place: str, expected: int, actual: int) -> Exception:
-    return invalid(place, f"The data of {place} has {actual} elements, but its shape needs {expected}.")
+    return invalid(
+        place, f"The data of {place} has {actual} elements, but its shape needs {expected}: send as many."
+    )

@@ -117,7 +117,8 @@ def test_a_projection_after_another_pooling_is_refused(tmp_path: Path) -> None:
     pooling = {"embedding_dimension": 96, "pooling_mode": "max"}
     (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
     with pytest.raises(
-        CheckpointError, match=r"linear\.weight projects every token, .* the pooling here is max: use"
+        CheckpointError,
+        match=r"linear\.weight projects every token, .* other than max, here max, and without",
     ):
         load_checkpoint(tmp_path)
 

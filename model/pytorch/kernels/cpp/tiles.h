@@ -1,4 +1,4 @@
-// Products of a block of rows with a whole matrix, on AMX: bfloat16 tiles of 16 rows × 64 bytes.
+// Products of a block of rows with a whole matrix, on AMX: tiles of 16 rows × 64 bytes, of bfloat16 and of eight bits.
 //
 // TDPBF16PS adds to a tile C (16 rows, 16 float32) the product of A (16 rows, 16 words: 32 bfloat16) and B (16 words,
 // 16 columns), which are the layouts of words.h. With two tiles of A and two of B, four loads give four products.

@@ -13,8 +13,8 @@
 // VPMADDUBSW, where there is no VNNI, sums two such products in sixteen bits. With 63 in the place of 127 two of its sums fit
 // there, and every 64 inputs have scales of their own: together they are as near to float32 as eight bits with one scale.
 //
-// On ARM64 both numbers of a product have a sign, and nothing is added: see int8_arm64.h. With AMX tiles sum the products of
-// VPDPBUSD: see int8_amx.h.
+// On ARM64 both numbers of a product have a sign, and nothing is added: see int8_arm64.h. With AMX, tiles sum the products
+// of VPDPBUSD: see int8_amx.h.
 #pragma once
 
 #include "integer_rows.h"

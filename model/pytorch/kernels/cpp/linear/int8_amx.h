@@ -8,6 +8,8 @@
 
 namespace HEADLIGHT_NAMESPACE {
 
+static_assert(PANEL_COLUMNS == 3 * TILE_WORDS);
+
 // Configure tiles for blocks of at most so many rows: the tiles 0 to 5 hold sums, 6 rows and 7 weights. Returns the rows of a tile.
 inline int64_t begin_tiles(int64_t rows) {
     const int64_t tile = rows > TILE_ROWS ? (rows + 1) / 2 : rows;

@@ -55,7 +55,7 @@ constexpr int LOW_STEPS = 2 * STEPS;  // in one step
 
 inline int64_t groups_of(int64_t inputs) { return GROUP < MOST_INPUTS ? (inputs + GROUP - 1) / GROUP : 1; }
 
-// The bytes of a row of so many inputs, also of weights.
+// The bytes of a row of so many inputs; with AMX only those of weights, since rows of x have whole pieces.
 inline int64_t row_bytes(int64_t inputs) { return ROW_STEP == 1 ? inputs : rounded_up(inputs, 8); }
 
 // The first row of one of some blocks of nearly equal size.
