@@ -250,8 +250,8 @@ def test_a_model_without_labels_names_those_that_have_some(predictor: Service) -
     response = post(predictor, {"inputs": "a", "model": "encoder"}, "/predict")
     document = assert_problem(response, 422, "unsupported", field="model")
     assert document["detail"] == (
-        'The model "encoder" has no classification head or token_classification head, which this route '
-        "needs: choose from mood, topics, grade, spam, many, tagger, bytes."
+        'The model "encoder" has no classification head or token_classification head, needed by this '
+        "route: choose from mood, topics, grade, spam, many, tagger, bytes."
     )
 
 
