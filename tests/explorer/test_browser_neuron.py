@@ -133,7 +133,7 @@ def test_a_cell_is_of_its_map(tab: Explorer, served: Service) -> None:
 def test_words_have_no_vectors(tab: Explorer) -> None:
     """The view says so, and what to choose."""
     tab.open(text=TEXT, view="neuron", heads=[HEAD], pinned=[QUERY], level="word")
-    tab.expect(tab.page.locator("#view .problem")).to_contain_text("of tokens")
+    tab.expect(tab.page.locator("#view .problem")).to_contain_text("set level to")
     assert any("422" in one for one in tab.problems)
     tab.problems.clear()
 
