@@ -185,7 +185,7 @@ def sizes(of: Operands) -> Tensor:
 def test_tiles_give_the_bits_of_vnni(
     of: str, rows: int, words: int, outputs: int, precise: bool, gated: bool
 ) -> None:
-    """So that a text has the same vector on every processor with eight bits and bfloat16."""
+    """Integers are summed without rounding, and their sums are scaled back in the same order."""
     by_name = {one.name: one for one in EIGHT_BITS}
     vnni = by_products(by_name["bfloat16_avx512_vnni_bf16"])
     emulated = of == "emulated"

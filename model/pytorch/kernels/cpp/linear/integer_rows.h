@@ -48,7 +48,7 @@ constexpr int64_t ROW_STEP = 1;
 #ifdef __AMX_INT8__
 constexpr int64_t PIECE = 64;  // bytes of a row in a tile: of all rows they lie together
 #else
-constexpr int64_t PIECE = 0;
+constexpr int64_t PIECE = 1;   // rows are not cut
 #endif
 
 constexpr int LOW_STEPS = 2 * STEPS;  // in one step
@@ -85,15 +85,14 @@ struct Rounded {
     // Where an input of a row lies, one that begins a vector: dense, or eight by eight after those of the other row of a pair, or
     // piece by piece after those of the rows before.
     int64_t place(int64_t row, int64_t inputs, int64_t j) const {
-        if constexpr (PIECE > 0) return row * PIECE + j * count;
+        if constexpr (PIECE > 1) return row * PIECE + j * count;
         return ROW_STEP == 1 ? row * inputs + j : row / 2 * 2 * row_bytes(inputs) + row % 2 * 8 + 2 * j;
     }
 
    private:
     // Of rows; of a tile the last two may not be there.
     static size_t bytes(int64_t count, int64_t inputs) {
-        const int64_t row = PIECE > 0 ? rounded_up(inputs, std::max<int64_t>(PIECE, 1)) : row_bytes(inputs);
-        return rounded_up(count, ROW_STEP) * row + 2 * PIECE;
+        return rounded_up(count, ROW_STEP) * rounded_up(row_bytes(inputs), PIECE) + 2 * PIECE;
     }
 };
 
